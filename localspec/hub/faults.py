@@ -61,7 +61,9 @@ NO_ROUTE = Meaning(PullError, "There is no route to the hub.", f"Check the conne
 SILENT = Meaning(PullError, "The hub stopped answering.", AGAIN)
 CUT = Meaning(PullError, "The line to the hub was cut.", AGAIN)
 TOO_MANY = Meaning(PullError, "The hub asks this machine to wait: too many requests.", LATER)
-PASSING = (NO_ROUTE, SILENT, CUT)  # what the same question may bring through later, with nothing changed here
+OWN_FAULT = "The hub has a fault of its own"
+STOPPED = "The download stopped:"  # after every try of one that the line or the hub broke off
+PASSING = (NO_ROUTE, SILENT, CUT, TOO_MANY)  # what the same question may bring through later, with nothing changed here
 FULL_DISK = Meaning(DoesNotFit, "The disk is full.", "Free some space, then repeat the command.")
 
 BY_NAME = {
@@ -140,8 +142,8 @@ def error_for(fault: BaseException, what: str) -> LocalspecError:
 
 
 def passes(fault: PullError) -> bool:
-    """Whether it is the line's, so that asking again later may do."""
-    return fault.message in {meaning.message for meaning in PASSING}
+    """Whether it is the line's or the hub's own, so that asking again later may do."""
+    return fault.message in {meaning.message for meaning in PASSING} or fault.message.startswith((OWN_FAULT, STOPPED))
 
 
 def meant(found: Meaning, subject: str) -> LocalspecError:
@@ -157,7 +159,7 @@ def by_status(fault: BaseException, subject: str) -> LocalspecError:
         words = f" ({said})" if (said := server_words(fault)) else ""
         return AccessDenied(f"The hub refuses {subject}{words}.", hint="Check what the token may do.")
     if status >= 500:
-        return PullError(f"The hub has a fault of its own (status {status}).", hint=LATER)
+        return PullError(f"{OWN_FAULT} (status {status}).", hint=LATER)
     return PullError(f"The hub refused what was asked about {subject} (status {status}).", hint=AGAIN)
 
 

@@ -24,6 +24,7 @@ from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.hub import blobs
 from localspec.hub.environment import endpoint
+from localspec.hub.faults import STOPPED
 from localspec.hub.lines import PASSING, LocationExpired, status_of, why_cut
 from localspec.hub.part import PIECE, Part
 from localspec.hub.records import RemoteFile, Repository, Retrying
@@ -208,7 +209,7 @@ class Fetcher:
                     raise
                 waits = iter(self._waits) if have() > before else waits
                 if (wait := next(waits, None)) is None:
-                    raise PullError(f"The download stopped: {reason}.", hint=self._watch.kept) from fault
+                    raise PullError(f"{STOPPED} {reason}.", hint=self._watch.kept) from fault
             self._watch.reported.put(Retrying(self._repo, reason, wait))
             if self._watch.stop.wait(wait):
                 raise Stopped

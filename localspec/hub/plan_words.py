@@ -1,4 +1,5 @@
-"""What a plan says about drafting and the chat template, in the words of every screen. Knows records only."""
+"""What a plan says about drafting, the chat template and the scanners' reports, in the words of every screen. Knows
+records only."""
 
 from __future__ import annotations
 
@@ -17,6 +18,12 @@ def offer_words(offer: DraftOffer) -> str:
             verdict = f"; {verdict_words(offer.verdict)}" if offer.verdict else ""
             return f"{one_line(offer.name)} drafts{source}{verdict}"
     return f"none: {one_line(offer.detail)}" if offer.detail else "none"
+
+
+def flagged_sentence(plan: PullPlan) -> str:
+    """Names the files that the hub's scanners report; "" for none."""
+    flagged = dict.fromkeys(one_line(file) for one in plan.repositories for file in one.flagged)
+    return f"The hub's scanners report {', '.join(flagged)}." if flagged else ""
 
 
 def template_words(plan: PullPlan) -> str:

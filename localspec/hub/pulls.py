@@ -130,7 +130,7 @@ def is_alive(kept: Kept) -> bool:
         return False
     try:
         process = psutil.Process(kept.pid)
-        return process.create_time() == kept.pid_began and process.status() != psutil.STATUS_ZOMBIE
+        return bool(process.create_time() == kept.pid_began and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
         return False
 

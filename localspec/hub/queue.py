@@ -19,6 +19,7 @@ from localspec.core.errors import AccessDenied, CheckpointError, LocalspecError,
 from localspec.core.events import Record
 from localspec.core.json_store import JsonStore
 from localspec.hub import pulls
+from localspec.hub.asked import parts_of
 from localspec.hub.environment import is_offline
 from localspec.hub.faults import passes
 from localspec.hub.gates import next_step, state_sentence
@@ -53,6 +54,11 @@ class Download(Record, frozen=True):
         asked = self.request
         named = ("", asked.repo), (":", asked.variant), ("@", asked.revision)
         return "".join(f"{sign}{word}" for sign, word in named if word)
+
+    @property
+    def repos(self) -> tuple[str, ...]:
+        """The repositories of its target and its drafter; auto and none are among them, and name no repository."""
+        return self.request.repo, parts_of(self.request.draft)[0]
 
     @property
     def percent(self) -> int:
@@ -101,7 +107,7 @@ class Downloads:
 
     def find(self, repo: str) -> Download | None:
         """The download that brings this repository, as its target or its drafter."""
-        return next((item for item in self.items if repo in (item.request.repo, item.request.draft)), None)
+        return next((item for item in self.items if repo in item.repos), None)
 
     # --- what a user does
 
@@ -293,7 +299,7 @@ class Downloads:
     def _forget(self, item: Download) -> None:
         """Let no list of what is unfinished name it again."""
         self._store.remove(item.key)
-        for repo in (item.request.repo, item.request.draft):
+        for repo in item.repos:
             pulls.finish(repo)
 
     def _put(self, item: Download) -> Download:

@@ -240,9 +240,17 @@ class Model:
     def _read(self, ids: list[int]) -> Iterator[Reading]:
         """Reads the prompt; after memory ran out, `cached` is still that of the first attempt."""
         cached: int | None = None
-        for reading in self._sparing_memory(lambda: self._session.prefill(ids)):
-            cached = reading.cached if cached is None else cached
-            yield replace(reading, cached=cached)
+        threads = self._parts.threads
+        try:
+            for reading in self._sparing_memory(lambda: self._session.prefill(ids)):
+                if cached is None:
+                    cached = reading.cached
+                    if threads:
+                        threads.read(reading.total - cached, self._parts.decoders)
+                yield replace(reading, cached=cached)
+        finally:
+            if threads and self._held:
+                threads.write(self._held.decoders)
 
     def _sparing_memory(self, work: Callable[[], Iterator[Item]]) -> Iterator[Item]:
         """Yields the work's items. When memory runs out, drops the drafter and goes on."""

@@ -390,7 +390,14 @@ def test_a_target_and_its_drafter_are_one_plan(hub: Install, localspec: Program)
     assert "  speculation: org/small drafts (asked for); padding: same 7 tokens\n" in out
     assert "  + org/small @ 1a2b3c4   licence apache-2.0\n" in out
     assert out.count("checked: 2 of 2 files") == 2
-    assert out.endswith("Ready. localspec chat org/model --draft org/small\n"), "the catalogue does not know the pair"
+    assert out.endswith("Ready. localspec chat org/model\n"), "auto takes the drafter that a model was pulled with"
+
+
+def test_a_drafter_that_comes_after_the_catalogues_is_named_in_the_next_command(hub: Install, localspec: Program):
+    offer = DraftOffer("model", "org/small", source="asked for")
+    hub(a_plan(a_repository(LAYERSKIP), drafter=a_repository("org/small"), offer=offer))
+    _, out, _ = localspec("pull", LAYERSKIP, "--draft", "org/small", "--yes")
+    assert out.endswith(f"Ready. localspec chat {LAYERSKIP} --draft org/small\n")
 
 
 def test_an_early_exit_names_its_layer_and_the_source_of_it(hub: Install, localspec: Program):

@@ -10,6 +10,7 @@ from localspec.hub.plan_words import offer_words, template_words
 from localspec.hub.records import DraftOffer
 from localspec.runtime.pairs import PairVerdict
 from localspec.tui.chat.plan_lines import plan_lines
+from localspec.tui.control.downloads import drafter_name
 from tests.support.scripted_hub import a_plan, a_repository
 
 VERDICT = PairVerdict("org/model", "org/small", True, "same", "the same tokens")
@@ -44,3 +45,23 @@ def test_which_template_a_base_model_gets(words: str, preset: str):
     assert plan_text(plan).endswith(f"chat template: {words}")
     assert plan_lines(plan)[-1] == f"Chat template: {words}"
     assert template_words(replace(plan, target=a_repository())) == "its own"
+
+
+def test_what_the_scanners_report_is_in_the_question():
+    plan = replace(a_plan(), target=replace(a_plan().target, flagged=("tokenizer.pickle", "tokenizer.pickle")))
+    assert "The hub's scanners report tokenizer.pickle." in plan_lines(plan)
+    assert not any("scanners" in line for line in plan_lines(a_plan()))
+
+
+@pytest.mark.parametrize(
+    ("name", "drafter", "asked"),
+    [
+        ("", None, "none"),
+        ("org/small", "org/small", "org/small"),
+        ("org/small-GGUF:Q4_K_M", "org/small-GGUF", "org/small-GGUF:Q4_K_M"),
+        ("qwen3-8b", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B"),
+    ],
+)
+def test_a_drafter_is_queued_as_the_file_that_was_planned(name: str, drafter: str | None, asked: str):
+    repository = a_repository(drafter) if drafter else None
+    assert drafter_name(replace(a_plan(), drafter=repository, offer=DraftOffer("model", name))) == asked

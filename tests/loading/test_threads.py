@@ -12,9 +12,9 @@ import torch
 
 from localspec import load
 from localspec.core.drain import drain
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import GenerateRequest, LoadRequest, Message
 from localspec.loading import threads
-from localspec.loading.threads import SHARE, Threads
+from localspec.loading.threads import LONG, SHARE, Threads
 from localspec.runtime import api
 from localspec.runtime import open as opening
 from tests.support.models import save_snapshot
@@ -106,6 +106,15 @@ def test_a_full_context_has_no_row_to_measure_with(rows: Rows):
     assert rows.clock == 0
 
 
+def test_a_long_prompt_is_read_by_all_threads_and_a_short_one_by_those_that_write(rows: Rows):
+    changing, beside, far = Threads([1, 2, 4], 1), Rows(quiet), Rows(quiet, "meta")
+    for tokens, count in ((LONG, 4), (LONG - 1, 1)):
+        changing.read(tokens, (rows, beside, far))  # type: ignore[arg-type]
+        assert (rows.threads, beside.threads, far.threads) == (count, count, 1)
+        changing.write((rows, beside, far))  # type: ignore[arg-type]
+        assert (rows.threads, beside.threads, changing.count) == (1, 1, 1)
+
+
 def test_one_core_has_nothing_to_choose(rows: Rows):
     changing = Threads([1], 1)
     assert answer(rows, changing, 100) == 0
@@ -160,6 +169,34 @@ def test_no_token_depends_on_when_the_count_changes(draft: str, folder: Path, mo
     with load(str(folder), quant="int8", draft=named, k=3) as llm:
         assert [token.id for token in llm.generate(HI, **asked).tokens] == expected
     assert used == {1, 2, 3}
+
+
+def test_a_prompt_that_all_threads_read_has_the_same_answer(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also where the answer is cancelled in the middle of the prompt: those that write are back."""
+    counts = list[int]()
+    use = Threads._use
+
+    def counted(count: int, decoders: Any) -> None:
+        counts.append(count)
+        use(count, decoders)
+
+    monkeypatch.setattr(Threads, "_use", staticmethod(counted))
+    monkeypatch.setattr(opening, "possible", lambda: [1, 2, 3])
+    monkeypatch.setattr(opening, "choose_threads", lambda *_, **__: 1)
+    long = [{"role": "user", "content": "hello there general " * LONG}]
+    asked: dict[str, Any] = {"max_tokens": 8, "temperature": 0}
+    with load(str(folder), quant="int8", draft="off", threads=1) as llm:
+        expected = [token.id for token in llm.generate(long, **asked).tokens]
+    with load(str(folder), quant="int8", draft=str(folder), k=3) as llm:
+        assert [token.id for token in llm.generate(long, **asked).tokens] == expected
+        assert counts[:2] == [3, 1]
+        llm._model.forget()
+        counts.clear()
+        events = llm._model.answer(GenerateRequest(messages=(Message("user", long[0]["content"]),)))
+        while counts != [3]:
+            next(events)
+        events.close()
+        assert counts == [3, 1]
 
 
 @pytest.mark.parametrize(

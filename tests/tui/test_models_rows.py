@@ -30,12 +30,12 @@ def downloads(width: int, *items: Download) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("width", "name"), [(120, LONG), (80, "SmolLM2-135M-Instruct-GGUF"), (60, "SmolLM2-135M-Instruct-G…")]
+    ("width", "name"), [(120, LONG), (80, "SmolLM2-135M-Instruct-GGUF"), (60, "SmolLM2-135M-Instruct…")]
 )
 def test_rate_and_time_left_stay_whole_and_the_name_has_what_they_leave(width: int, name: str):
     row, _ = downloads(width, RUNNING, PAUSED)
     assert len(row) <= width - 4
-    assert "50 % · 2 MB/s · 22 min 13 s" in row
+    assert "50 % · 2.0 MB/s · 22 min 13 s" in row
     assert name in row
 
 
@@ -47,7 +47,7 @@ def test_where_there_is_space_size_and_bar_are_shown_too():
 
 
 def test_what_is_paused_is_in_no_rate_and_no_time_left():
-    assert download_rows.total_line([RUNNING, PAUSED]) == "2.0 GB of 4.0 GB · 2 MB/s · 16 min 40 s · 1 paused"
+    assert download_rows.total_line([RUNNING, PAUSED]) == "2.0 GB of 4.0 GB · 2.0 MB/s · 16 min 40 s · 1 paused"
     assert download_rows.total_line([PAUSED]) == "1.0 GB of 40.0 GB · 1 paused"
 
 

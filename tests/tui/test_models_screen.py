@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from localspec.core import paths
 from localspec.core.errors import PullError
 from localspec.hub.queue import Download, kept_downloads
 from localspec.hub.records import (
@@ -309,6 +310,9 @@ async def test_gates_and_licences_are_part_of_the_question(monkeypatch: pytest.M
 
 
 async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_never(monkeypatch: pytest.MonkeyPatch):
+    file = paths.models_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("schema_version = 1\n[models.mine]\nrepo = 'org/cached'\n\n[models.other]\nrepo = 'org/other'\n")
     plan = DeletePlan(("org/cached",), 4 * GB, shared_bytes=GB)
     hub = PacedHub({AskDelete: [[plan]], Go: [[Deleted(("org/cached",), 4 * GB)]]}).install(monkeypatch)
     async with models() as stage:
@@ -318,11 +322,14 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
         await stage.sees("No parts of downloads are left over.")
         await stage.pilot.press("down", "x")
         await stage.sees("Delete org/cached?", "This frees 4.0 GB of the disk.", "1.0 GB stay: other repositories")
+        await stage.sees("models.toml loses mine.")
         await stage.pilot.press("escape", "x")
         await stage.until(lambda: isinstance(stage.app.screen, Asking) and len(hub.of(AskDelete)) == 2)
         assert not hub.of(Go)
         await stage.pilot.press("enter")
         await stage.sees("Deleted org/cached: 4.0 GB are free again.")
+        await stage.until(lambda: "mine" not in file.read_text())
+        assert "[models.other]\nrepo = 'org/other'\n" in file.read_text()
         monkeypatch.setattr("localspec.tui.control.library.is_loaded", lambda _: True)
         await stage.pilot.press("x")
         await stage.sees("org/cached is loaded.")

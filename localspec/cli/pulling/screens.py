@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
-from localspec.hub.plan_words import offer_words, template_words
+from localspec.hub.plan_words import flagged_sentence, offer_words, template_words
 from localspec.hub.records import Fetched, PullPlan, Repository
 from localspec.loading.fit import FitReport
 from localspec.models.catalog import Catalog
@@ -50,12 +50,6 @@ def contents(one: Repository) -> str:
 def flagged_lines(plan: PullPlan) -> Iterator[str]:
     if sentence := flagged_sentence(plan):
         yield from wrapped(f"  {sentence}")
-
-
-def flagged_sentence(plan: PullPlan) -> str:
-    """Names the files that the hub's scanners report; "" for none."""
-    flagged = dict.fromkeys(one_line(file) for one in plan.repositories for file in one.flagged)
-    return f"The hub's scanners report {', '.join(flagged)}." if flagged else ""
 
 
 def fit_lines(plan: PullPlan) -> Iterator[str]:
@@ -103,13 +97,13 @@ def ready_words(name: str, plan: PullPlan) -> str:
 
 
 def draft_words(name: str, plan: PullPlan) -> str:
-    """The flag for a drafter that the catalogue does not name for this model."""
+    """The flag for a drafter where the catalogue names another one, which would come first."""
     catalog, offer = Catalog.load(), plan.offer
     key = catalog.key_of(name)
     known = catalog.models[key] if key else (catalog.of_repository(plan.target.repo) or ("", None))[1]
-    if offer.kind == "none" or (known is not None and known.draft is not None):
+    if offer.kind != "model" or known is None or known.draft is None or known.draft.model == offer.name:
         return ""
-    return f" --draft {one_line(offer.name)}" if offer.kind == "model" else f" --draft early-exit:{offer.exit_layer}"
+    return f" --draft {one_line(offer.name)}"
 
 
 def gguf_name(file: str) -> str:

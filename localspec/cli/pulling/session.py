@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from time import sleep
 from typing import Protocol
 
-from localspec.cli.pulling import screens
 from localspec.cli.pulling.asked import Asked
 from localspec.cli.pulling.record import PullRecord, recorded, watched
 from localspec.core.errors import AccessDenied, Cancelled, CheckpointError, DoesNotFit, LocalspecError, PullError
 from localspec.core.events import Failure
 from localspec.hub.licences import acknowledge
+from localspec.hub.plan_words import flagged_sentence
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan
 from localspec.hub.refusals import licence_sentence, refuse_full, refuse_unready
@@ -93,7 +93,7 @@ def agree(plan: PullPlan, asked: Asked, show: Show) -> None:
             if not show.confirmed(f"{sentence} Do you accept it?", yes=f"{sentence} --yes accepts it.", default=False):
                 raise Cancelled("The licence was not accepted.", hint="Nothing was downloaded.")
             acknowledge(one.repo, one.licence)
-    if (sentence := screens.flagged_sentence(plan)) and not anyway(sentence, show):
+    if (sentence := flagged_sentence(plan)) and not anyway(sentence, show):
         raise Cancelled("Nothing was downloaded.")
     if plan.fit is not None and not plan.fit.chosen:
         sentence = f"{plan.target.repo} does not fit on this machine."

@@ -10,7 +10,7 @@ from localspec.history.text.lists import count as count_of
 from localspec.hub import blobs
 from localspec.hub.gates import gate_lines
 from localspec.hub.licences import acknowledge, must_acknowledge
-from localspec.hub.plan_words import offer_words, template_words
+from localspec.hub.plan_words import flagged_sentence, offer_words, template_words
 from localspec.hub.records import PullPlan, Repository
 from localspec.loading.fit import FitReport
 
@@ -33,6 +33,7 @@ def plan_lines(plan: PullPlan) -> list[str]:
         lines.append(f"Chat template: {template_words(plan)}")
     if plan.unloadable:
         lines.append(f"localspec could not load it: {one_line(plan.unloadable)}")
+    lines.append(flagged_sentence(plan))
     return list(filter(None, lines))
 
 

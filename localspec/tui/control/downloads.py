@@ -15,6 +15,7 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from localspec.core.sanitize import one_line
+from localspec.hub.asked import asked_repository
 from localspec.models import hub_cache
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.asking import Asking, Reply
@@ -134,8 +135,7 @@ class Downloads:
         elif reply in (BOTH, ALONE):
             chosen = plan if reply == BOTH else replace(plan, drafter=None)
             accept(chosen)
-            drafter = chosen.drafter.repo if chosen.drafter else "none"
-            wanted = replace(request, draft=drafter)
+            wanted = replace(request, draft=drafter_name(chosen))
             self.queue.add(wanted, done=chosen.num_bytes - chosen.bytes_left, total=chosen.num_bytes)
 
     def forget(self, repo: str) -> None:
@@ -156,3 +156,11 @@ class Downloads:
             self.queue.drop(item.key)
         if reply == DELETE:
             self.delete_parts(item.request.repo)
+
+
+def drafter_name(plan: PullPlan) -> str:
+    """The drafter of a plan as a request names it: its repository, and the variant if it is one file of several."""
+    if plan.drafter is None:
+        return "none"
+    variant = asked_repository(plan.offer.name)[2]
+    return f"{plan.drafter.repo}:{variant}" if variant else plan.drafter.repo

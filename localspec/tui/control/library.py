@@ -19,6 +19,7 @@ from localspec.core.sizes import size_words
 from localspec.history.text.lists import count
 from localspec.hub.environment import page_of
 from localspec.models import hub_cache
+from localspec.models.catalog import Catalog
 from localspec.runtime.loaded import is_loaded
 from localspec.tui.control.downloads import Downloads
 from localspec.tui.control.outside import Outside
@@ -122,34 +123,42 @@ class Library:
 
     def plan(self, repos: tuple[str, ...], asked_at: float) -> None:
         """Runs in a thread."""
+        from localspec.config.models_writing import keys_of
+
         hub, plan = planned_deletion(repos)
-        self.screen.app.call_from_thread(self.ask_deletion, hub, plan, asked_at)
+        self.screen.app.call_from_thread(self.ask_deletion, hub, plan, keys_of(repos), asked_at)
 
     def delete_parts(self, repo: str) -> None:
         """Deletes a repository of which only parts are here. Runs in a thread."""
         hub, _ = planned_deletion((repo,))
-        self.carry_out(hub)
+        self.carry_out(hub, ())
 
-    def ask_deletion(self, hub: HubProcess, plan: DeletePlan, asked_at: float) -> None:
+    def ask_deletion(self, hub: HubProcess, plan: DeletePlan, keys: tuple[str, ...], asked_at: float) -> None:
         lines = [f"This frees {size_words(plan.freed_bytes)} of the disk."]
         if plan.unfinished_bytes:
             lines.append(f"{size_words(plan.unfinished_bytes)} of them are parts of unfinished downloads.")
         if plan.shared_bytes:
             lines.append(f"{size_words(plan.shared_bytes)} stay: other repositories share them.")
+        if keys:
+            lines.append(f"models.toml loses {', '.join(keys)}.")
         replies = [Reply(DELETE, f"Delete it, and free {size_words(plan.freed_bytes)}")]
         asking = Asking(f"Delete {', '.join(plan.repos)}?", lines, replies, asked_at=asked_at)
-        self.screen.app.push_screen(asking, partial(self.answer_deletion, hub))
+        self.screen.app.push_screen(asking, partial(self.answer_deletion, hub, keys))
 
-    def answer_deletion(self, hub: HubProcess, reply: str | None) -> None:
-        self.work(partial(self.carry_out, hub) if reply == DELETE else hub.close)
+    def answer_deletion(self, hub: HubProcess, keys: tuple[str, ...], reply: str | None) -> None:
+        self.work(partial(self.carry_out, hub, keys) if reply == DELETE else hub.close)
 
-    def carry_out(self, hub: HubProcess) -> None:
+    def carry_out(self, hub: HubProcess, keys: tuple[str, ...]) -> None:
         """Runs in a thread."""
+        from localspec.config.models_writing import remove_models
         from localspec.hub.records import Deleted, Go
 
         with hub:
             done = next(answer for answer in hub.ask(Go()) if isinstance(answer, Deleted))
         self.screen.app.call_from_thread(self.deleted, done)
+        if keys:
+            remove_models(keys)
+            self.tuning.catalog = Catalog.load()
 
     def deleted(self, done: Deleted) -> None:
         self.say(f"Deleted {', '.join(done.repos)}: {size_words(done.freed_bytes)} are free again.")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 from localspec.core.sanitize import one_line
-from localspec.core.sizes import size_words
+from localspec.core.sizes import rate_words, size_words
 from localspec.history.text.columns import cells, cut
 from localspec.hub.queue import Download, State
 from localspec.tui.panels.hub_rows import QUIET, padded, short
@@ -16,7 +16,7 @@ from localspec.tui.panels.hub_rows import QUIET, padded, short
 WIDE, WIDE_BAR, BAR = 100, 16, 10  # columns
 LEAST_NAME, LEAST_BAR = 16, 4  # columns
 SIGN, GAP = 2, 2  # columns: of a sign, and between two others
-RATE = 28  # columns that share, rate and time left may come to have
+RATE = 30  # columns that share, rate and time left may come to have
 SIGNS = {"downloading": "↓", "retrying": "!", "waiting": "·", "paused": "⏸", "failed": "!", "done": "✓"}
 STOPPED: tuple[State, ...] = ("paused", "failed")
 STAGES = {"resolving": "asking the hub", "headers": "reading headers", "checking": "checking what is here"}
@@ -56,7 +56,7 @@ def total_line(items: Sequence[Download]) -> str:
     speed = next((item.bytes_per_second for item in going if item.is_running and item.bytes_per_second), None)
     parts = [f"{amount(done)} of {size_words(total)}"] if total else []
     if speed:
-        parts += [f"{size_words(speed)}/s", duration((total - done) / speed)]
+        parts += [rate_words(speed), duration((total - done) / speed)]
     stopped = {state: sum(item.state == state for item in unfinished) for state in STOPPED}
     parts += [f"{number} {state}" for state, number in stopped.items() if number]
     return " · ".join(parts) or f"{len(going)} waiting"
@@ -145,7 +145,7 @@ def rest(item: Download, running: Download | None) -> str:
         case "downloading" if item.stage == "linking":
             return "putting it together"
         case "downloading":
-            speed = f"{size_words(item.bytes_per_second)}/s" if item.bytes_per_second else ""
+            speed = rate_words(item.bytes_per_second) if item.bytes_per_second else ""
             left = duration(item.eta_s) if item.eta_s is not None else ""
             return " · ".join(filter(None, (f"{item.percent} %", speed, left)))
         case "paused":
