@@ -81,7 +81,7 @@ async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple
         await stage.until(lambda: count(stage) == "2 of 2 · from the end" and found(stage) == [texts[25]])
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.chat.prompt.has_focus and not stage.chat.find.display)
-        assert found(stage) == []
+        await stage.until(lambda: found(stage) == marked(stage) == [])
 
 
 async def test_words_of_a_long_paste_are_found_in_its_message():
@@ -188,6 +188,9 @@ async def test_a_search_opens_the_chat_at_the_hit_and_goes_on_from_there():
         await stage.pilot.press("n")
         await stage.until(lambda: count(stage) == "2 of 2")
         await stage.sees("no lighthouse")
+        await stage.pilot.press("ctrl+n")
+        await stage.until(lambda: not stage.messages and not stage.chat.find.display)
+        assert stage.chat.chats.finding.marks is None
 
 
 # --- exporting

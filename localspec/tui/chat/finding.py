@@ -118,24 +118,23 @@ class Finder:
         self._folded: dict[tuple[str, bool], str] = {}
 
     def find(self, sources: Sequence[Source], words: str) -> Found:
-        """Takes a tenth of a second for some megabytes the first time: runs in a thread, one call at a time."""
+        """The hits as the messages are now. Takes a while for some megabytes the first time: runs in a thread."""
         sought = pattern(words)
         if sought is None:
             return Found(words)
-        kept, self._folded = self._folded, {}  # texts that are gone from the chat are forgotten
-        counts, files = list[int](), list[tuple[str, ...]]()
-        for one in sources:
-            counts.append(len(sought.findall(self._fold(one.text, one.is_markdown, kept))))
-            files.append(tuple(name for name, text in one.files if sought.search(self._fold(text, False, kept))))
-        ends = accumulate(count + len(names) for count, names in zip(counts, files, strict=True))
-        return Found(words, tuple(counts), tuple(files), tuple(ends))
+        kept, fresh = self._folded, dict[tuple[str, bool], str]()  # texts that are gone from the chat are forgotten
 
-    def _fold(self, text: str, is_markdown: bool, kept: dict[tuple[str, bool], str]) -> str:
-        key = text, is_markdown
-        if key not in self._folded:
-            before = kept.get(key)
-            self._folded[key] = folded(clean(plain(text) if is_markdown else text)) if before is None else before
-        return self._folded[key]
+        def fold(text: str, is_markdown: bool) -> str:
+            key = text, is_markdown
+            if key not in fresh:
+                fresh[key] = kept[key] if key in kept else folded(clean(plain(text) if is_markdown else text))
+            return fresh[key]
+
+        counts = tuple(len(sought.findall(fold(one.text, one.is_markdown))) for one in sources)
+        files = tuple(tuple(name for name, text in one.files if sought.search(fold(text, False))) for one in sources)
+        ends = tuple(accumulate(count + len(names) for count, names in zip(counts, files, strict=True)))
+        self._folded = fresh
+        return Found(words, counts, files, ends)
 
     def forget(self) -> None:
         self._folded = {}

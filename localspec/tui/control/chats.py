@@ -62,6 +62,7 @@ class Chats:
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""
         self.branches.leave()
+        self.finding.close()
         self.state.rounds = ()
         self.state.title = past.chat.title if past else ""
         self.state.name_terminal()

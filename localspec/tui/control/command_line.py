@@ -74,7 +74,7 @@ class CommandLine:
         """Asks whether a message goes as it is, whose files are none; it stays in the prompt until then."""
         from localspec.tui.screens.asking import Asking, Reply
 
-        asking = Asking(SEND_AS_TEXT, message.sentences, [Reply("send", "Send")])
+        asking = Asking(SEND_AS_TEXT, message.sentences, [Reply("send", "Send as text")])
         self.screen.app.push_screen(asking, lambda reply: self.feedback.prompt.post_sent() if reply else None)
 
     def attach(self, argument: str) -> None:

@@ -61,8 +61,14 @@ class Finding:
         self.screen.mark(marks)
 
     def leave(self) -> None:
-        self.unmark_message()
+        self.close()
         self.state.prompt.focus()
+
+    def close(self) -> None:
+        """Ends the search, with all its marks."""
+        self.bar.close()
+        self.seek("")
+        self.unmark_message()
 
     def unmark_message(self) -> None:
         self.transcript.query(".-found").remove_class("-found")

@@ -80,7 +80,7 @@ class FindBar(Horizontal):
     ]
 
     class Sought(Message):
-        """Mark these words; "" for none."""
+        """Mark these words."""
 
         def __init__(self, words: str) -> None:
             super().__init__()
@@ -135,10 +135,12 @@ class FindBar(Horizontal):
             self._show("")
 
     def leave(self) -> None:
+        self.close()
+        self.post_message(self.Left())
+
+    def close(self) -> None:
         self.display, self.found, self.index = False, Found(""), -1
         self._finder.forget()
-        self.post_message(self.Sought(""))
-        self.post_message(self.Left())
 
     # --- finding
 
@@ -161,9 +163,10 @@ class FindBar(Horizontal):
     async def _find(self) -> None:
         """What there is now, of the words as they are now; both may have changed since the last time."""
         words = self.words.value
-        self.found = await asyncio.to_thread(self._finder.find, self.read(), words)
-        self.index = min(self.index, len(self.found) - 1)
-        self.post_message(self.Sought(words))
+        found = await asyncio.to_thread(self._finder.find, self.read(), words)
+        if self.display:  # else it was closed meanwhile
+            self.found, self.index = found, min(self.index, len(found) - 1)
+            self.post_message(self.Sought(words))
 
     # --- walking
 
