@@ -143,7 +143,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         sampling=precedence.sampling(settings, entry, given_sampling(given), preset),
         template=None if raw or entry is None else named_templates.find(entry.template or named_templates.OWN),
     )
-    return answer_once(precedence.load_request(settings, catalog, model, given_load_options(given)), request, output)
+    load = precedence.load_request(settings, catalog, model, given_load_options(given))
+    return answer_once(load, request, output, precedence.usual(settings, named))
 
 
 @cli.command()

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-Source = Literal["draft", "bonus", "fix", "plain"]
+Source = Literal["draft", "bonus", "fix", "plain", "edited"]
 FinishReason = Literal["stop", "length", "context", "cancelled", "error"]
 Mode = Literal["on", "auto", "off"]
 DraftLength = int | Literal["auto", "heuristic"]
@@ -41,7 +41,8 @@ class Proposal(Record, frozen=True):
 class Token(Record, frozen=True):
     """One committed token: its source, and its position in the draft if it was drafted.
 
-    `text` is "" while the token ends inside a character; the token that completes it carries the whole.
+    "edited" is a word of the user's in an answer: never encoded, its `id` is -1. `text` is "" while the token ends
+    inside a character; the token that completes it carries the whole.
     """
 
     id: int
@@ -54,7 +55,7 @@ class Token(Record, frozen=True):
 
 class ModelCard(Record, frozen=True):
     """The loaded target. `quant` is the weight format, `context_max` in tokens; `layers` 0: unknown. `revision` is the
-    version of the weights."""
+    version of the weights; `sampling` its own sampling defaults, by option."""
 
     name: str
     quant: str
@@ -63,6 +64,7 @@ class ModelCard(Record, frozen=True):
     chat: bool
     layers: int = 0
     revision: str = ""
+    sampling: dict[str, int | float] = {}
 
 
 class SpecCard(Record, frozen=True):
@@ -215,9 +217,11 @@ class Prefill(Event, frozen=True):
 
 
 class Step(Event, frozen=True):
-    """One round as text. drafted = accepted + len(rejected) + ignored."""
+    """One round as text. drafted = accepted + len(rejected) + ignored.
 
-    kind: Literal["plain", "draft"]
+    "edited" is no round of a model: the user's text at the beginning of an answer, in no figure."""
+
+    kind: Literal["plain", "draft", "edited"]
     tokens: tuple[Token, ...]
     drafted: int = 0
     accepted: int = 0

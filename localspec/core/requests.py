@@ -20,6 +20,7 @@ Role = Literal["system", "user", "assistant"]
 PROBE_EVERY = 16  # rounds
 RANDOM_SEED = -1  # a new one every time, also where an option of lower precedence has a seed
 MAX_DRAFT = 16  # tokens
+MOST_TOKENS = 1 << 20  # of one answer, where the user sets a limit
 LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
 
 
@@ -137,7 +138,8 @@ class SamplingOptions(Record, frozen=True, forbid_unknown_fields=True):
     # Flags, tables, forms and checks are made from these fields.
 
     temperature: (
-        Annotated[float, option(0, 100, "T", "Sampling temperature; 0 is greedy.  [default: the model's]")] | None
+        Annotated[float, option(0, 100, "T", "Sampling temperature; 0 is greedy.  [default: the model's, or 0.7]")]
+        | None
     ) = None
     top_k: Annotated[int, option(0, 1 << 22, "N", "Sample from the N most likely tokens.")] | None = None
     top_p: (

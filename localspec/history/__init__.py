@@ -26,11 +26,13 @@ from localspec.history.records import (
     WhenFull,
     first_line,
 )
+from localspec.history.titles import title_of
 from localspec.history.tree import Tree
 from localspec.history.turns import (
     OWN,
     Answered,
     Asked,
+    Edited,
     Instructed,
     Left,
     Located,
@@ -38,6 +40,7 @@ from localspec.history.turns import (
     Opened,
     Removed,
     Shortened,
+    Titled,
     Update,
 )
 
@@ -57,6 +60,7 @@ __all__ = [
     "Asked",
     "Attachment",
     "Chat",
+    "Edited",
     "Format",
     "Generation",
     "History",
@@ -74,6 +78,7 @@ __all__ = [
     "Shortened",
     "Status",
     "StoredMessage",
+    "Titled",
     "Totals",
     "Tree",
     "Update",
@@ -83,6 +88,7 @@ __all__ = [
     "first_line",
     "peek",
     "recall",
+    "title_of",
     "with_attachments",
 ]
 

@@ -1,6 +1,7 @@
 """A chat as text for a file: to read (md), complete (json, jsonl), or as training data (openai). Knows no database.
 
-md and openai contain the branch that is shown; json and jsonl every branch, and every round of every answer.
+md and openai contain the branch that is shown, or the newest one where none is; json and jsonl every branch, and every
+round of every answer.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import msgspec
 
 from localspec.core.events import Step
 from localspec.history.attached import with_attachments
+from localspec.history.provenance import edited_steps
 from localspec.history.records import OpenChat, StoredMessage
 
 Format = Literal["md", "json", "jsonl", "openai"]
@@ -36,18 +38,31 @@ def export(opened: OpenChat, rounds: Rounds, kind: Format) -> str:
 
 
 def whole(opened: OpenChat, rounds: Rounds) -> Iterator[dict[str, StoredMessage | tuple[Step, ...]]]:
-    """Every message of every branch with the rounds that wrote it: one line of jsonl each."""
+    """Every message of every branch with the steps that wrote it: one line of jsonl each."""
     for message in opened.tree.nodes.values():
-        yield {"message": message, "steps": rounds(message.id) if message.generation else ()}
+        yield {"message": message, "steps": all_steps(message, rounds)}
+
+
+def all_steps(message: StoredMessage, rounds: Rounds) -> tuple[Step, ...]:
+    """What the user wrote of an answer, and the rounds that wrote the rest."""
+    return (*edited_steps(message.by_user), *(rounds(message.id) if message.generation else ()))
 
 
 def markdown(opened: OpenChat) -> str:
     chat = opened.chat
     parts = [f"# {one_line(chat.title) or 'Untitled'}", f"{one_line(chat.model_key)} · {chat.created_at[:10]}"]
     parts += [f"## System\n\n{closed(chat.system)}"] if chat.system else []
-    for message in opened.branch:
+    for message in opened.to_read:
         parts.append(f"## {heading(message)}\n\n{with_attachments(closed(message.content), message.attachments)}")
+    parts += [f"*{line}*"] if (line := left_out(opened, "export this chat as json")) else []
     return "\n\n".join(part.rstrip() for part in parts) + "\n"
+
+
+def left_out(opened: OpenChat, how: str) -> str:
+    """The branches that a text of the chat does not have, and how to have all; "" where there are none."""
+    number = opened.num_left_out
+    others = "1 other branch is" if number == 1 else f"{number:,} other branches are"
+    return f"{others} left out. To have all: {how}" if number else ""
 
 
 def closed(text: str) -> str:
@@ -62,8 +77,8 @@ def closed(text: str) -> str:
 
 def heading(message: StoredMessage) -> str:
     wrote = one_line(message.generation.target) if message.generation else "Assistant"
-    ending = f" ({ENDINGS[message.status]})" if message.status in ENDINGS else ""
-    return SPEAKERS.get(message.role, wrote) + ending
+    remarks = [*["edited"] * bool(message.edited), *filter(None, [ENDINGS.get(message.status)])]
+    return SPEAKERS.get(message.role, wrote) + (f" ({', '.join(remarks)})" if remarks else "")
 
 
 def turns(opened: OpenChat) -> list[dict[str, str]]:
@@ -72,7 +87,7 @@ def turns(opened: OpenChat) -> list[dict[str, str]]:
         *system,
         *(
             {"role": message.role, "content": with_attachments(message.content, message.attachments)}
-            for message in opened.branch
+            for message in opened.to_read
         ),
     ]
 

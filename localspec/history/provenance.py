@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 
 import msgspec
 
-from localspec.core.events import Step
+from localspec.core.events import Step, Token
 
 LEVEL = 6  # rounds of ten thousand tokens in some ten milliseconds, at a sixth of their size
+WORDS = re.compile(r"\s*\S+|\s+")
+NO_ID = -1
 ROUNDS = msgspec.msgpack.Decoder(tuple[Step, ...])
 
 
@@ -22,3 +25,9 @@ def unpack(packed: bytes | None) -> tuple[Step, ...]:
         return ROUNDS.decode(zlib.decompress(packed)) if packed else ()
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ()
+
+
+def edited_steps(text: str) -> tuple[Step, ...]:
+    """What the user wrote of an answer as a step of its words; none where that is nothing."""
+    words = tuple(Token(NO_ID, word, "edited") for word in WORDS.findall(text))
+    return (Step("edited", words),) if words else ()

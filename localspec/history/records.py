@@ -119,7 +119,10 @@ class Answer(Record, frozen=True):
 
 
 class StoredMessage(Record, frozen=True):
-    """A message as the history has it. Its rounds are read separately, by `History.steps`."""
+    """A message as the history has it. Its rounds are read separately, by `History.steps`.
+
+    `edited`: how many of an answer's first characters the user wrote; a model may have continued them.
+    """
 
     id: int
     chat_id: str
@@ -130,6 +133,12 @@ class StoredMessage(Record, frozen=True):
     created_at: str
     attachments: tuple[Attachment, ...] = ()
     generation: Generation | None = None
+    edited: int = 0
+
+    @property
+    def by_user(self) -> str:
+        """What the user wrote of an answer."""
+        return self.content[: self.edited]
 
     @classmethod
     def unsaved(
@@ -141,9 +150,10 @@ class StoredMessage(Record, frozen=True):
         *,
         status: Status = "done",
         attachments: tuple[Attachment, ...] = (),
+        edited: int = 0,
     ) -> Self:
         """A message to add below `parent_id`, or at the top of the chat; saving it gives it an id and a time."""
-        return cls(0, chat_id, parent_id, role, content, status, "", attachments)
+        return cls(0, chat_id, parent_id, role, content, status, "", attachments, edited=edited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +167,17 @@ class OpenChat:
     def branch(self) -> list[StoredMessage]:
         """The messages on the way to the head, first to last."""
         return self.tree.path(self.chat.head_id)
+
+    @property
+    def to_read(self) -> list[StoredMessage]:
+        """The branch; the newest one, where the chat was taken back to before its first message."""
+        return self.branch or self.tree.path(self.tree.newest)
+
+    @property
+    def num_left_out(self) -> int:
+        """How many branches end elsewhere than the one to read."""
+        read = {message.id for message in self.to_read}
+        return sum(leaf not in read for leaf in self.tree.leaves())
 
 
 class Part(Record, frozen=True):

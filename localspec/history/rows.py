@@ -31,7 +31,7 @@ from localspec.history.records import (
 T = TypeVar("T")
 LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: none is taken for another
 
-PLAIN = ("id", "chat_id", "parent_id", "role", "content", "status", "created_at")
+PLAIN = ("id", "chat_id", "parent_id", "role", "content", "status", "created_at", "edited")
 IDENTITY = ("target", "target_sha", "quant", "device", "draft")
 
 CHAT = """
@@ -40,10 +40,13 @@ SELECT id, title, created_at, updated_at, model_key, preset, system, head_id, pi
 FROM conversation
 """
 MESSAGES = """
-SELECT id, conversation_id AS chat_id, parent_id, role, content, status, created_at,
+SELECT id, conversation_id AS chat_id, parent_id, role, content, status, created_at, edited,
   target, target_sha, quant, device, draft, params_json, versions_json, stats_json
 FROM message LEFT JOIN generation ON generation.message_id = message.id
 WHERE conversation_id = ?
+"""
+INSERT = """
+INSERT INTO message(conversation_id, parent_id, role, content, status, created_at, edited) VALUES (?, ?, ?, ?, ?, ?, ?)
 """
 ATTACHMENTS = """
 SELECT message_id, path, mime, sha256, text FROM attachment
@@ -111,10 +114,7 @@ def insert_message(db: sqlite3.Connection, message: StoredMessage) -> StoredMess
     at = now()
     check_parent(db, message.chat_id, message.parent_id)
     row = (message.chat_id, message.parent_id, message.role, message.content, message.status, at)
-    added = db.execute(
-        "INSERT INTO message(conversation_id, parent_id, role, content, status, created_at) VALUES (?, ?, ?, ?, ?, ?)",
-        row,
-    )
+    added = db.execute(INSERT, (*row, message.edited))
     message_id = int(added.lastrowid or 0)
     for file in message.attachments:
         db.execute(
@@ -122,7 +122,7 @@ def insert_message(db: sqlite3.Connection, message: StoredMessage) -> StoredMess
             (message_id, file.path, file.mime, file.sha256, file.text),
         )
     db.execute("UPDATE conversation SET head_id = ?, updated_at = ? WHERE id = ?", (message_id, at, message.chat_id))
-    return StoredMessage(message_id, *row, attachments=message.attachments)
+    return StoredMessage(message_id, *row, attachments=message.attachments, edited=message.edited)
 
 
 def check_parent(db: sqlite3.Connection, chat_id: str, parent_id: int | None) -> None:

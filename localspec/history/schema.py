@@ -76,6 +76,12 @@ def m005_attachments(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
+@migration
+def m006_edited_answers(db: sqlite3.Connection) -> None:
+    """Adds how many of an answer's first characters the user wrote."""
+    db.execute("ALTER TABLE message ADD COLUMN edited INTEGER NOT NULL DEFAULT 0 CHECK(edited >= 0)")
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,

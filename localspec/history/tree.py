@@ -6,7 +6,7 @@ A message is older than its answers, so its id is smaller; a damaged row that sa
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 
@@ -60,6 +60,15 @@ class Tree(Generic[N]):
             found.append(self.nodes[head_id])
             head_id = self._parent(found[-1])
         return found[::-1]
+
+    @property
+    def newest(self) -> int | None:
+        """The newest message: the end of the branch that was continued last."""
+        return next(reversed(self.nodes), None)
+
+    def leaves(self) -> Iterator[int]:
+        """The messages that end a branch, oldest first."""
+        return (message_id for message_id in self.nodes if not self._children.get(message_id))
 
     def children(self, message_id: int | None) -> tuple[int, ...]:
         """The ids directly below the message, oldest first; None: those at the top."""

@@ -40,6 +40,14 @@ class Answered(Record, frozen=True):
     parent: int
 
 
+class Edited(Record, frozen=True):
+    """The user's own version of the answer to `parent`."""
+
+    text: str
+    id: int
+    parent: int
+
+
 class Moved(Record, frozen=True):
     """The branch down to `head` is shown; None is before the chat's first message."""
 
@@ -65,6 +73,13 @@ class Shortened(Record, frozen=True):
     untold: int
 
 
+class Titled(Record, frozen=True):
+    """The chat is called so from now on; with `instead_of` only if it is still called that."""
+
+    title: str
+    instead_of: str | None = None
+
+
 class Left(Record, frozen=True):
     """The chat was left: the next question starts another."""
 
@@ -81,7 +96,7 @@ class Located(Record, frozen=True):
     reply: Callable[[str | None], object]
 
 
-Update = Asked | Answered | Moved | Removed | Instructed | Shortened | Left | Opened | Located
+Update = Asked | Answered | Edited | Moved | Removed | Instructed | Shortened | Titled | Left | Opened | Located
 
 
 class Turns:
@@ -105,6 +120,8 @@ class Turns:
         match update:
             case Answered() if self._chat_id is not None:
                 self._save(history, self._chat_id, update)
+            case Edited() if self._chat_id is not None:
+                self._edit(history, self._chat_id, update)
             case Moved() if self._chat_id is not None:
                 with suppress(NoSuchChat):  # deleted by another program: the next question finds that out
                     history.set_head(self._chat_id, self._row(update.head))
@@ -114,6 +131,8 @@ class Turns:
                 history.change(self._chat_id, system=update.system)
             case Shortened() if self._chat_id is not None:
                 history.change(self._chat_id, when_full=update.when_full, untold=update.untold)
+            case Titled() if self._chat_id is not None:
+                self._title(history, self._chat_id, update)
             case Left():
                 self._continue(None)
             case Opened():
@@ -147,8 +166,25 @@ class Turns:
                 self._rows[answered.id] = history.append(message).id
             history.save(self._rows.get(answered.id, answered.id), answered.answer)
         except NoSuchChat as fault:
-            self._continue(None)
-            raise NoSuchChat(fault.message, hint="Your next message starts a new chat.") from fault
+            raise self._ended(fault) from fault
+
+    def _edit(self, history: History, chat_id: str, edited: Edited) -> None:
+        try:
+            parent, length = self._row(edited.parent), len(edited.text)
+            message = StoredMessage.unsaved(chat_id, "assistant", edited.text, parent, edited=length)
+            self._rows[edited.id] = history.append(message).id
+        except NoSuchChat as fault:
+            raise self._ended(fault) from fault
+
+    def _ended(self, fault: NoSuchChat) -> NoSuchChat:
+        """The chat was deleted elsewhere: the next question starts another."""
+        self._continue(None)
+        return NoSuchChat(fault.message, hint="Your next message starts a new chat.")
+
+    def _title(self, history: History, chat_id: str, titled: Titled) -> None:
+        with suppress(NoSuchChat):  # deleted by another program: the next question finds that out
+            if titled.instead_of in (None, history.find_chat(chat_id).title):
+                history.change(chat_id, title=titled.title)
 
     def _remove(self, history: History, chat_id: str, message_id: int) -> None:
         """Deletes the message, then a chat that is left empty: a retry finds the first step done."""

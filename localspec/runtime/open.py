@@ -245,7 +245,10 @@ def attach(
     spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
     place = str(target.device) if plan.resident is None else f"{target.device} and {plan.offload_source}"
-    card = ModelCard(entry.name, plan.weight_format.name, place, plan.context, can_chat, layers, snapshot.revision)
+    sampling = defaults(entry, snapshot)
+    card = ModelCard(
+        entry.name, plan.weight_format.name, place, plan.context, can_chat, layers, snapshot.revision, sampling.given
+    )
     drafters = (own,) if own is not None else ()
     marks = [
         opened.mark if owns_target else None,
@@ -260,7 +263,7 @@ def attach(
             opened.prompter,
             Session(target, drafter if choice.kind == "off" else Guarded(drafter), device=str(target.device)),
             policy=SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
-            defaults=defaults(entry, snapshot),
+            defaults=sampling,
             stop_ids=frozenset(snapshot.eos_ids),
             decoders=(target, *drafters),
             owned=(*((target, opened.prompter) if owns_target else ()), *drafters, *filter(None, marks)),

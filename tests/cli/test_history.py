@@ -145,6 +145,8 @@ Once?
 ▌guide (stopped)  2/2  TIME
 Drafts it.
 (88.9 tok/s · 67 % accepted · ×– · 4 tok)
+
+1 other branch is left out. To have all: localspec history export {id} --format json
 """
 
 
@@ -152,6 +154,29 @@ def test_a_chat_is_shown_as_it_was_left(localspec: Program, tale: StoredMessage)
     done = localspec("show", tale.chat_id[:5])
     assert masked(done.out) == SHOWN.format(id=tale.chat_id)
     assert (done.code, done.err) == (0, "")
+
+
+def test_a_chat_taken_back_to_its_beginning_is_shown_as_its_newest_branch(
+    localspec: Program, history: History, tale: StoredMessage
+):
+    """It said "0 messages" and nothing else."""
+    whole = localspec("show", tale.chat_id).out
+    history.set_head(tale.chat_id, None)
+    assert localspec("show", tale.chat_id).out == whole
+    assert "Drafts it.\n1--2--!--." in localspec("show", tale.chat_id, "--tokens").out
+    assert "Drafts it." in localspec("export", tale.chat_id).out
+
+
+def test_an_edited_answer_says_so_and_its_tokens_are_marked(localspec: Program, history: History):
+    asked = chat(history, "Once?")[0]
+    made = history.append(StoredMessage.unsaved(asked.chat_id, "assistant", "My own.", asked.id, edited=len("My own.")))
+    assert "▌Assistant (edited)  " in localspec("show", asked.chat_id).out
+    assert "My own.\n*-*---" in localspec("show", asked.chat_id, "--tokens").out
+    history.save(made.id, answer("My own. Drafts it.", rounds=(step(" Drafts", " it", "."),)))
+    shown = localspec("show", asked.chat_id, "--tokens").out
+    assert "▌guide (edited)  " in shown
+    assert "My own. Drafts it.\n*-*----1------2--!" in shown
+    assert "* edited by you" in shown
 
 
 def test_what_was_attached_and_a_chat_that_ends_nowhere_are_shown(localspec: Program, history: History):
@@ -237,7 +262,7 @@ def test_no_words_are_an_error(localspec: Program, history: History, words: str)
 
 
 def test_an_export_is_the_library_s_and_goes_where_it_is_told(localspec: Program, tale: StoredMessage, tmp_path: Path):
-    assert localspec("export", tale.chat_id).out.endswith("## guide (stopped)\n\nDrafts it.\n")
+    assert "\n## guide (stopped)\n\nDrafts it.\n" in localspec("export", tale.chat_id).out
     whole = localspec("export", tale.chat_id, "--format", "json")
     assert len(msgspec.json.decode(whole.out, type=WholeChat).messages) == 3
     assert len(localspec("export", tale.chat_id, "--format", "jsonl").out.splitlines()) == 3

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 from markdown_it import MarkdownIt
 
-from localspec.history import FORMATS, Format, History, NewChat, OpenChat, export
+from localspec.history import FORMATS, Format, History, NewChat, OpenChat, StoredMessage, export
 from localspec.history.export import closed
+from localspec.history.provenance import edited_steps
 from localspec.history.records import Attachment
 from tests.support.chats import ROUNDS, WholeChat, WholeMessage, answer, chat, reply
 
@@ -30,6 +31,8 @@ Once?
 ## guide (stopped)
 
 Drafts `it`.
+
+*1 other branch is left out. To have all: export this chat as json*
 """
 
 
@@ -79,6 +82,41 @@ def test_openai_is_what_the_model_was_told_in_one_line(history: History, tale: O
             {"role": "assistant", "content": "Drafts `it`."},
         ]
     }
+
+
+def test_a_chat_taken_back_to_its_beginning_is_exported_as_its_newest_branch(history: History, tale: OpenChat):
+    """Its messages are all there: a file with a title alone looked as if they were lost."""
+    whole = {kind: export(tale, history.steps, kind) for kind in FORMATS}
+    history.set_head(tale.chat.id, None)
+    again = history.open(tale.chat.id)
+    assert again.branch == []
+    for kind in ("md", "openai", "jsonl"):
+        assert export(again, history.steps, kind) == whole[kind]  # type: ignore[arg-type]
+    assert again.num_left_out == 1
+
+
+def test_what_ends_elsewhere_is_counted_and_a_chat_without_branches_says_nothing(history: History):
+    asked, first, _, third = chat(history, "one", "two", "three", "four")
+    assert history.open(asked.chat_id).num_left_out == 0
+    assert "left out" not in export(history.open(asked.chat_id), history.steps, "md")
+    history.set_head(asked.chat_id, first.id)
+    assert history.open(asked.chat_id).num_left_out == 1, "what followed is left out, too"
+    for _ in range(2):
+        reply(history, third, "more")
+    history.set_head(asked.chat_id, third.id)
+    assert export(history.open(asked.chat_id), history.steps, "md").endswith(
+        "*2 other branches are left out. To have all: export this chat as json*\n"
+    )
+
+
+def test_an_edited_answer_is_exported_as_one(history: History):
+    asked = chat(history, "Once?")[0]
+    text = "I wrote this."
+    edited = history.append(StoredMessage.unsaved(asked.chat_id, "assistant", text, asked.id, edited=len(text)))
+    opened = history.open(asked.chat_id)
+    assert "## Assistant (edited)\n\nI wrote this.\n" in export(opened, history.steps, "md")
+    whole = msgspec.json.decode(export(opened, history.steps, "json"), type=WholeChat)
+    assert (whole.messages[1].message, whole.messages[1].steps) == (edited, edited_steps(text))
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -19,7 +19,7 @@ import pytest
 from localspec.core import paths
 from localspec.core.errors import HistoryError, LocalspecError
 from localspec.history import History, NewChat, open_file, schema
-from tests.support.chats import WRITER, answer, chat, child, contents, old_file, reply, sound
+from tests.support.chats import MESSAGE, WRITER, answer, chat, child, contents, old_file, reply, sound
 
 pytestmark = pytest.mark.heavy
 
@@ -514,7 +514,9 @@ def test_an_older_file_is_brought_up_to_date_and_a_copy_of_it_stays(path: Path, 
     with History() as history:
         assert len(history.chats()) == rows
         if rows:
-            assert [message.content for message in history.open("old").branch] == ["Once?", "Upon a time."]
+            branch = history.open("old").branch
+            assert [message.content for message in branch] == ["Once?", "Upon a time."]
+            assert {message.edited for message in branch} == {0}, "nobody could edit an answer"
             assert {hit.message_id for hit in history.search("tale") + history.search("upon")} == {None, 2}
             assert [hit.message_id for hit in history.search("paste")] == [1]
         chat(history, "more")
@@ -633,7 +635,7 @@ def with_a_log(path: Path, version: int, copies: int) -> list[Path]:
     """Old histories whose last row is in the log alone, as a program leaves it that was killed."""
     old_file(path, version, rows=True)
     db = sqlite3.connect(path, isolation_level=None)
-    db.execute("INSERT INTO message VALUES (3, 'old', 2, 'user', 'And then?', 'done', '2026')")
+    db.execute(f"INSERT INTO message{MESSAGE} VALUES (3, 'old', 2, 'user', 'And then?', 'done', '2026')")
     found = [path.parent / str(number) / path.name for number in range(copies)]
     for copy in found:
         copy.parent.mkdir()

@@ -24,6 +24,7 @@ from localspec.history import (
     first_line,
 )
 from localspec.history.database import connect
+from localspec.history.export import all_steps
 from localspec.history.open_file import beside, copy, dated
 from localspec.history.records import STATUS_OF
 from tests.support.chats import ROUNDS, answer, chat, contents, deepen, partial, reply, stats
@@ -144,6 +145,25 @@ def test_a_chat_is_found_by_the_beginning_of_its_id(history: History):
 
 
 # --- the tree
+
+
+@pytest.mark.parametrize("text", ["No: it was twice.", "  a\n\n\tb ", "x\0y", "👩‍👩‍👧 e\u0301"])
+def test_an_edited_answer_keeps_what_the_user_wrote_apart_from_what_a_model_added(history: History, text: str):
+    question, first = chat(history, "Once?", "Upon a time.")
+    edited = history.append(StoredMessage.unsaved(question.chat_id, "assistant", text, question.id, edited=len(text)))
+    opened = history.open(question.chat_id)
+    assert opened.branch == [question, edited]
+    assert opened.tree.siblings(edited.id) == (first.id, edited.id)
+    (step,) = all_steps(edited, history.steps)
+    assert {token.source for token in step.tokens} == {"edited"}
+    assert (step.kind, step.text, step.drafted) == ("edited", text, 0)
+    assert history.totals().models == (), "no model wrote it"
+    history.save(edited.id, answer(f"{text}Drafts it."))
+    continued = history.open(question.chat_id).branch[-1]
+    assert (continued.content, continued.edited) == (f"{text}Drafts it.", len(text))
+    assert all_steps(continued, history.steps) == (step, *ROUNDS)
+    assert all_steps(first, history.steps) == all_steps(question, history.steps) == ()
+    assert history.totals().models[0].predicted_n == 4
 
 
 def test_a_retry_is_a_sibling_and_the_chat_goes_on_from_it(history: History):

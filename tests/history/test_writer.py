@@ -14,7 +14,21 @@ import pytest
 from localspec.core import paths
 from localspec.core.errors import HistoryError, NoSuchChat
 from localspec.core.events import Notice
-from localspec.history import History, Left, Located, Moved, Opened, Removed, Update, Writer, database, recall, writer
+from localspec.history import (
+    Answered,
+    Edited,
+    History,
+    Left,
+    Located,
+    Moved,
+    Opened,
+    Removed,
+    Update,
+    Writer,
+    database,
+    recall,
+    writer,
+)
 from localspec.history.turns import ANEW
 from tests.support.chats import GUIDE, ROUNDS, Talk, answer, chat, child, contents, partial, sound
 
@@ -143,6 +157,28 @@ def test_an_answer_written_once_more_stands_beside_the_first(talk: Talk):
     written(asked, first, second, talk.asks("two"))
     assert shape() == [("one", None), ("first", "one"), ("second", "one"), ("two", "second")]
     assert branch() == ["one", "second", "two"]
+
+
+def test_an_edited_answer_stands_beside_the_first_and_a_model_may_continue_it(talk: Talk):
+    asked, first = talk.asks("one"), talk.answers(answer("first"))
+    edited = Edited("my own", talk.asks("").id, asked.id)
+    grown = Answered(answer("my own, and more"), edited.id, asked.id)
+    written(asked, first, edited, talk.asks("two", below=edited.id), grown)
+    assert shape() == [("one", None), ("first", "one"), ("my own, and more", "one"), ("two", "my own, and more")]
+    assert [said.edited for said in recall().tree.nodes.values()] == [0, 0, len("my own"), 0]
+
+
+def test_an_edit_of_an_answer_that_another_program_deleted_is_told_once(
+    running: Writer, told: list[Notice], talk: Talk
+):
+    asked = talk.asks("one")
+    running.post(asked)
+    eventually(lambda: len(kept(paths.history_file())) == 1)
+    with History() as other:
+        other.delete(other.chats()[0].id)
+    running.post(Edited("my own", talk.asks("").id, asked.id))
+    assert running.close() is None
+    assert [notice.hint for notice in told] == ["Your next message starts a new chat."]
 
 
 def test_of_two_answers_that_wait_neither_replaces_the_other(path: Path, talk: Talk):

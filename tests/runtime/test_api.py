@@ -223,7 +223,9 @@ def test_of_what_a_model_says_of_sampling_only_what_can_be_is_heard():
     said = {"top_k": 50.0, "top_p": 2, "min_p": True, "temperature": "hot", "repetition_penalty": 1.1, "seed": 3}
     assert from_generation_config({**said, "do_sample": True}) == SamplingOptions(1.0, repetition_penalty=1.1)
     assert from_generation_config({"do_sample": True, "top_k": 50}) == SamplingOptions(1.0, top_k=50)
-    assert from_generation_config({"repetition_penalty": 0}) == SamplingOptions(0.0)
+    assert from_generation_config({"repetition_penalty": 0}) == SamplingOptions(), "it names no temperature"
+    assert from_generation_config({"do_sample": False, "temperature": 2}) == SamplingOptions(0.0), "greedy by its word"
+    assert resolve_sampling(SamplingOptions(), SamplingOptions(), usable=9).is_greedy, "from Python"
 
 
 @pytest.mark.parametrize(("name", "value"), [("top_k", 2.5), ("top_k", True), ("seed", "5"), ("top_p", 2)])
@@ -330,6 +332,21 @@ def test_a_turn_read_from_the_cache_answers_as_one_read_from_the_start(models: P
         expected = cold.generate(chat.messages[:-1], max_tokens=12, temperature=0)
         assert (expected.stats.cached_n, expected.stats.prompt_n) == (0, len(prompt))
         assert got.text == expected.text
+
+
+def test_an_answer_that_the_user_has_rewritten_is_read_as_it_stands_now(models: Path):
+    """The cache holds the model's own words, which nobody may go on from (issue 21, 12)."""
+    with open_target(models, draft="early-exit:2", k=3) as warm, open_target(models) as cold:
+        first = warm.generate([Message("user", "hello there")], max_tokens=12, temperature=0)
+        tokenizer = warm._model._parts.prompter.tokenizer
+        for text in ("the quick", f"{first.text[:3]} brown fox", f"{first.text} jumps"):
+            messages = [Message("user", "hello there"), Message("assistant", text), Message("user", "and then?")]
+            got = warm.generate(messages, max_tokens=12, temperature=0)
+            cold.generate([Message("user", "something else")], max_tokens=1)  # what it held before is of no use
+            expected = cold.generate(messages, max_tokens=12, temperature=0)
+            assert got.stats.cached_n > 0
+            assert (got.text, got.stats.prompt_n) == (expected.text, expected.stats.prompt_n)
+            assert text in tokenizer.decode(warm._model._session.tokens)
 
 
 def test_an_answer_cut_by_the_limit_counts_as_said(llm: LLM):

@@ -20,6 +20,7 @@ from tests.support.scripted_engine import step, totals
 ROUNDS = (step("Dra", "fts", " it"), step(".", accepted=0))
 ROOT = Path(__file__).parents[2]
 GUIDE = NewChat("guide", title="A tale")
+MESSAGE = "(id, conversation_id, parent_id, role, content, status, created_at)"  # columns of every version
 
 
 class WholeMessage(msgspec.Struct, frozen=True):
@@ -85,7 +86,7 @@ def reply(history: History, to: StoredMessage, text: str) -> StoredMessage:
 def deepen(history: History, chat_id: str, size: int) -> None:
     """The chat's first message, answered by a chain of others until there are so many."""
     rows = [(number, chat_id, number - 1) for number in range(2, size + 1)]
-    insert = "INSERT INTO message VALUES (?, ?, ?, 'assistant', 'deep', 'done', '')"
+    insert = f"INSERT INTO message{MESSAGE} VALUES (?, ?, ?, 'assistant', 'deep', 'done', '')"
     history._database.write(lambda db: db.executemany(insert, rows))
 
 
@@ -116,9 +117,9 @@ def old_file(path: Path, version: int, *, rows: bool) -> None:
     if rows:
         columns, values = "id, title, created_at, updated_at, model_key, head_id", "'old', 'A tale', '', '', 'guide', 2"
         db.execute(f"INSERT INTO conversation({columns}) VALUES ({values})")
-        db.execute("INSERT INTO message VALUES (1, 'old', NULL, 'user', 'Once?', 'done', '2026')")
+        db.execute(f"INSERT INTO message{MESSAGE} VALUES (1, 'old', NULL, 'user', 'Once?', 'done', '2026')")
         db.execute("INSERT INTO attachment VALUES (1, 1, NULL, NULL, NULL, 'A long paste.')")
-        db.execute("INSERT INTO message VALUES (2, 'old', 1, 'assistant', 'Upon a time.', 'done', '2026')")
+        db.execute(f"INSERT INTO message{MESSAGE} VALUES (2, 'old', 1, 'assistant', 'Upon a time.', 'done', '2026')")
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute(f"PRAGMA user_version = {version}")
     db.close()

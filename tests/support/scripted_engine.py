@@ -35,7 +35,9 @@ from localspec.core.requests import GenerateRequest, SpecWish
 from localspec.runtime.stats import Tally
 
 READY = Ready(
-    model=ModelCard(name="guide", quant="int8", device="cpu", context_max=8192, chat=True, layers=12),
+    model=ModelCard(
+        name="guide", quant="int8", device="cpu", context_max=8192, chat=True, layers=12, sampling={"temperature": 0.0}
+    ),
     spec=SpecCard(kind="model", name="guide-draft", k="auto"),
     memory=Memory(target_bytes=100 << 20, drafter_bytes=10 << 20, kv_bytes=8 << 20),
 )

@@ -8,10 +8,11 @@ import pytest
 from textual import events
 
 from localspec.core.events import AnyEvent
-from localspec.history import History, StoredMessage, recall
+from localspec.history import Attachment, History, StoredMessage, recall
 from localspec.tui.control import branches
-from localspec.tui.panels.prompt import Prompt
+from localspec.tui.panels.prompt import PLACEHOLDER, Prompt
 from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.speaker import POINTED
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
@@ -229,23 +230,183 @@ async def test_without_a_model_nothing_is_retried_and_an_edit_stays_in_the_promp
         await shows(stage, "one", "first")
 
 
+# --- an answer of one's own
+
+
+async def test_an_answer_is_edited_as_a_version_of_ones_own_and_the_chat_goes_on_from_it():
+    """Issue 21, 12: nothing is generated, and the model reads what the user wrote."""
+    async with kept_chat(ScriptedEngine(*says("first", "second", "third", " more"))) as stage:
+        await ask(stage, "one")
+        await ask(stage, "two")
+        await stage.write("a draft")
+        await stage.pilot.press("ctrl+u", "alt+up", "alt+up", "alt+up")
+        await points(stage, "first")
+        await stage.pilot.press("e")
+        await stage.sees("Enter keeps it as another version · Esc cancels the edit")
+        assert stage.chat.prompt.text == "first"
+        await stage.pilot.press("ctrl+c")
+        await stage.write("@dataclass\n" + "x" * 3000)
+        await stage.pilot.press("enter")
+        mine = "@dataclass\n" + "x" * 3000
+        await shows(stage, "one", mine)
+        assert (len(stage.engine.requests), stage.chat.prompt.pills.attachments) == (2, ())
+        await stage.pilot.press("alt+up", "i")
+        await stage.sees("guide · edited by you · 3,011 characters")
+        await stage.pilot.press("escape")
+        await ask(stage, "three")
+        assert told(stage) == ["one", mine, "three"]
+        await shows(stage, "one", mine, "three", "third")
+    async with kept_chat(ScriptedEngine(*says(" more")), past=recall()) as stage:
+        await stage.ready()
+        assert [said.author for said in stage.chat.conversation.branch] == ["You", "guide · edited", "You", "guide"]
+        await stage.pilot.press("alt+up", "alt+up", "alt+up", "[")
+        await shows(stage, "one", "first", "two", "second")
+
+
+async def test_an_edited_answer_is_shown_as_edited_and_may_be_continued():
+    async with kept_chat(ScriptedEngine(*says("first", " more"), answer(step("!", accepted=0)))) as stage:
+        await ask(stage, "one")
+        await stage.pilot.press("alt+up", "e")
+        await stage.until(lambda: stage.chat.prompt.text == "first")
+        await stage.pilot.press("space", "w", "enter")
+        await shows(stage, "one", "first w")
+        await stage.sees("guide · edited", "‹2/2›  [md] tok")
+        assert "50.0 tok/s" not in stage.seen
+        await stage.pilot.press("f3")
+        await stage.sees("«first w»")
+        await stage.send("/continue")
+        await ended(stage, 2)
+        request = stage.engine.requests[-1]
+        assert (told(stage), request.continues) == (["one", "first w"], True)
+        await stage.sees("«first w» more", "50.0 tok/s")
+        assert stage.chat.state.figures.predicted_n == 1, "what the user wrote is in no figure"
+        await stage.pilot.press("alt+up", "i")
+        await stage.sees("guide int8 cpu · edited by you · ")
+        await stage.pilot.press("escape")
+        await ask(stage, "two")
+        assert told(stage) == ["one", "first w more", "two"]
+    edited = recall().branch[1]
+    assert (edited.content, edited.edited, edited.status) == ("first w more", len("first w"), "done")
+    async with kept_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.sees("guide · edited")
+        await stage.pilot.press("f3")
+        await stage.sees("«first w» more")
+
+
+async def test_an_answer_that_was_not_changed_is_no_other_version_and_attachments_are_none_of_one():
+    async with open_chat(ScriptedEngine(*says("first", "second")), size=(100, 24)) as stage:
+        await ask(stage, "one")
+        await stage.pilot.press("alt+up", "e")
+        await stage.until(lambda: stage.chat.prompt.text == "first")
+        await stage.pilot.press("enter")
+        await stage.sees("Nothing was changed.")
+        await shows(stage, "one", "first")
+        await stage.pilot.press("alt+up", "e")
+        await stage.until(lambda: stage.chat.prompt.text == "first")
+        stage.chat.prompt.pills.add(Attachment("notes.txt", text="x"))
+        await stage.pilot.press("!", "enter")
+        await stage.sees("An answer is text only")
+        assert stage.chat.prompt.text == "first!"
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.chat.prompt.text == "")
+        assert len(stage.chat.conversation.tree) == 2
+
+
 # --- back, and elsewhere
 
 
-async def test_undo_goes_back_a_turn_and_deletes_nothing():
+async def test_undo_takes_turns_back_into_the_prompt_and_redo_brings_them_back():
+    """An undo of the first turn showed the page of an empty chat, and no key led back (issue 21, 1)."""
     async with open_chat(ScriptedEngine(*says("first", "second", "new"))) as stage:
         await ask(stage, "one")
         await ask(stage, "two")
         await stage.send("/undo")
         await shows(stage, "one", "first")
-        await stage.send("/undo")
+        await stage.sees("Taken back into the prompt. Alt+Y or /redo brings the turn back.")
+        assert stage.chat.prompt.text == "two"
+        await stage.pilot.press("alt+z")
         await shows(stage)
-        await stage.sees("Ask anything.")
-        await stage.send("/undo")
+        await stage.sees("4 messages are on another branch: /redo, or F7 shows the tree.")
+        assert stage.chat.prompt.text == "one"
+        assert "Ask anything." not in stage.seen.replace(PLACEHOLDER, "")
+        await stage.pilot.press("alt+z")
         await stage.sees("There is nothing to undo.")
-        await ask(stage, "again")
-        assert told(stage) == ["again"]
+        await stage.send("/redo")  # behind it: what the hint says is typed where the cursor is
+        await shows(stage, "one", "first")
+        assert stage.chat.prompt.text == ""
+        await stage.pilot.press("alt+z")
+        await stage.send("/show")
+        await stage.until(lambda: stage.chat.query(Note))
+        await stage.until(lambda: stage.chat.prompt.text == "one")
+        await stage.pilot.press("alt+y")
+        await shows(stage, "one", "first")
+        assert stage.chat.prompt.text == ""
+        await stage.send("/redo")
+        await shows(stage, "one", "first", "two", "second")
+        await stage.send("/redo")
+        await stage.sees("There is nothing to bring back: no turn follows here.")
+        await stage.pilot.press("alt+z", "!", "enter")
+        await ended(stage, 3)
+        assert told(stage) == ["one", "first", "two!"]
+        await stage.send("/redo")
+        await stage.sees("There is nothing to bring back")
         await stage.pilot.press("alt+up", "alt+up", "[")
+        await shows(stage, "one", "first", "two", "second")
+
+
+async def test_redo_brings_back_the_version_that_was_shown_unless_another_turn_was_written_there():
+    async with open_chat(ScriptedEngine(*says("first", "second", "third"))) as stage:
+        await ask(stage, "one")
+        await stage.pilot.press("ctrl+r")
+        await ended(stage, 2)
+        await stage.pilot.press("alt+up", "[")
+        await shows(stage, "one", "first")
+        await stage.pilot.press("escape", "alt+z", "alt+y")
+        await shows(stage, "one", "first")
+        await stage.pilot.press("alt+z", "escape")
+        await ask(stage, "instead")
+        await stage.pilot.press("alt+z", "alt+y")
+        await shows(stage, "instead", "third")
+
+
+@pytest.mark.parametrize("end", ["sent", "redone", "put away", "changed"])
+async def test_a_draft_is_kept_while_a_turn_that_was_taken_back_is_in_the_prompt(end: str):
+    """And what is attached to either."""
+    async with open_chat(ScriptedEngine(*says("first", "second")), size=(100, 24)) as stage:
+        await stage.write("a" * 3000)
+        await ask(stage, "one")
+        await stage.write("b" * 4000)
+        await stage.write("a draft")
+        await stage.pilot.press("alt+z")
+        await stage.until(lambda: stage.chat.prompt.text == "one")
+        attachments = stage.chat.prompt.pills
+        assert [len(each.text or "") for each in attachments.attachments] == [3000]
+        await stage.pilot.press(
+            *{"changed": ["!", "alt+y"], "sent": ["enter"], "redone": ["alt+y"]}.get(end, ["escape"])
+        )
+        expected = "a draft\n\none!" if end == "changed" else "a draft"
+        await stage.until(lambda: stage.chat.prompt.text == expected)
+        assert [len(each.text or "") for each in attachments.attachments][:1] == [4000]
+        assert stage.chat.prompt.border_title is None
+        if end == "sent":
+            await ended(stage, 2)
+            assert told(stage) == [stage.engine.requests[0].messages[-1].content]  # type: ignore[index]
+
+
+async def test_a_chat_whose_first_turn_was_taken_back_is_opened_as_one_with_messages():
+    async with kept_chat(ScriptedEngine(*says("first", "second"))) as stage:
+        await ask(stage, "one")
+        await ask(stage, "two")
+        await stage.pilot.press("alt+z", "alt+z")
+        await shows(stage)
+    async with kept_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.ready()
+        await stage.sees("4 messages are on another branch: /redo, or F7 shows the tree.")
+        await stage.send("/redo")
+        await shows(stage, "one", "first")
+        await stage.sees("one", "first")
+        assert "on another branch" not in stage.seen
+        await stage.send("/redo")
         await shows(stage, "one", "first", "two", "second")
 
 
@@ -257,7 +418,7 @@ async def test_a_branch_goes_on_from_an_earlier_answer(how: str):
         if how == "b":
             await stage.pilot.press("alt+up", "alt+up", "alt+up", "b")
         else:
-            await stage.send("/undo")
+            await stage.pilot.press("alt+z", "escape")
             await stage.send(how)
         await shows(stage, "one", "first")
         await stage.sees("Your next message continues from here.")
@@ -293,6 +454,7 @@ async def test_an_edit_ends_where_the_branch_does():
         await stage.send("/undo")
         await shows(stage, "one", "first")
         assert stage.chat.branches.edited is None
+        await stage.pilot.press("ctrl+c")
         await ask(stage, "three")
         assert told(stage) == ["one", "first", "three"]
 
@@ -466,7 +628,7 @@ async def test_letters_act_on_the_message_that_is_pointed_at():
     async with open_chat(ScriptedEngine(*says("first", "second", "other"))) as stage:
         await ask(stage, "one")
         await ask(stage, "two")
-        await stage.pilot.press("alt+up", "alt+up", "alt+up", "e")
+        await stage.pilot.press("alt+up", "alt+up", "alt+up", "alt+up", "e")
         await stage.until(lambda: stage.chat.prompt.text == "one")
         await stage.pilot.press("!", "enter")
         await ended(stage, 3)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_struct
 from textual.theme import Theme
 from textual.widgets import Input
 
@@ -27,12 +28,14 @@ from localspec.tui.transcript.markers import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.models import save_snapshot
-from tests.support.scripted_engine import ScriptedEngine
+from tests.support.scripted_engine import READY, ScriptedEngine
 from tests.support.tokenizers import CHATML, byte_level
 
 pytestmark = pytest.mark.heavy
 
 GUIDE = "guide"
+MODELS_OWN = SamplingOptions(**READY.model.sampling)
+SILENT = replace_struct(READY, model=replace_struct(READY.model, sampling={}))  # a model that names no temperature
 
 
 def guide(config: Config | None = None) -> Tuning:
@@ -51,13 +54,19 @@ async def asked_with(stage: Stage) -> SamplingOptions:
 
 
 async def test_what_is_set_holds_from_the_next_question_on():
-    async with open_chat(ScriptedEngine(HELLO, HELLO, HELLO)) as stage:
+    async with open_chat(ScriptedEngine(HELLO, HELLO, HELLO, HELLO)) as stage:
         await stage.ready()
-        assert await asked_with(stage) == SamplingOptions()
+        assert await asked_with(stage) == MODELS_OWN
         await stage.asks("/set temperature=0.7 top_k=5", "From the next question on: temperature 0.7 · top_k 5")
         assert await asked_with(stage) == SamplingOptions(temperature=0.7, top_k=5)
-        await stage.send("/set top_k=")
-        assert await asked_with(stage) == SamplingOptions(temperature=0.7)
+        await stage.asks("/set temperature= top_k=", "temperature 0 (the model's own)")
+        await stage.send('/set max_tokens=500 stop="# #" stop=end')
+        await stage.hints('max_tokens 500 · stop "# #" "end"')
+        assert await asked_with(stage) == MODELS_OWN
+        assert (stage.engine.requests[-1].max_tokens, stage.engine.requests[-1].stop) == (500, ("# #", "end"))
+        await stage.send("/set max_tokens=none stop=none")
+        assert await asked_with(stage) == MODELS_OWN
+        assert (stage.engine.requests[-1].max_tokens, stage.engine.requests[-1].stop) == (None, ())
 
 
 async def test_a_seed_of_minus_one_is_no_seed():
@@ -90,7 +99,7 @@ async def test_a_preset_takes_the_place_of_what_was_said_and_brings_its_system_p
         await stage.ready()
         await stage.send("/set temperature=0.9")
         await stage.asks("/preset", "Presets: precise, balanced, creative, [/nope]")
-        await stage.asks("/preset [/nope]", "preset [/nope] · temperature 0 · top_p 0.5")
+        await stage.asks("/preset [/nope]", "preset [/nope] · temperature 0 (models.toml) · top_p 0.5")
         assert await asked_with(stage) == SamplingOptions(temperature=0, top_p=0.5)  # models.toml: the guide is greedy
         assert [m.content for m in stage.engine.requests[-1].messages or ()] == ["Be odd.", "hi"]
         await stage.send("/preset balanced")
@@ -139,11 +148,13 @@ async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tup
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=size) as stage:
         await stage.ready()
         opened = await form(stage)
-        assert [field.value for field in opened.query(Input)] == ["", "5", "", "", "", ""]
-        assert opened.query_one("#temperature", Input).placeholder == "0"  # models.toml
-        assert opened.query_one("#min_p", Input).placeholder == "the model's"
+        assert [field.value for field in opened.query(Input)] == ["", "5", "", "", "", "", "", ""]
+        assert opened.query_one("#temperature", Input).placeholder == "0 · greedy · models.toml"
+        assert opened.query_one("#min_p", Input).placeholder == "off"
         assert opened.query_one("#seed", Input).placeholder == "another each time"  # no model has one
-        await stage.sees("Sampling", "repetition penalty", "seed", "Apply", "Cancel", "Esc closes")
+        await stage.sees(
+            "Sampling", "repetition penalty", "seed", "max tokens", "stop", "Apply", "Cancel", "Esc closes"
+        )
         await stage.pilot.press("0", ".", "4", "enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
         assert await asked_with(stage) == SamplingOptions(temperature=0.4, top_k=5)
@@ -161,7 +172,7 @@ async def test_the_form_does_not_apply_what_is_out_of_range_and_esc_changes_noth
         await stage.until(lambda: opened.focused is opened.query_one("#temperature"))
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
-        assert await asked_with(stage) == SamplingOptions()
+        assert await asked_with(stage) == MODELS_OWN
         assert stage.chat.prompt.has_focus
 
 
@@ -176,7 +187,7 @@ async def test_a_preset_chosen_in_the_form_empties_the_fields():
         await stage.pilot.press("enter", "down", "down", "enter")
         await stage.until(lambda: opened.chosen == "balanced")
         temperature = opened.query_one("#temperature", Input)
-        await stage.until(lambda: (temperature.value, temperature.placeholder) == ("", "0.7"))
+        await stage.until(lambda: (temperature.value, temperature.placeholder) == ("", "0.7 · preset"))
         opened.query_one("#apply").focus()
         await stage.pilot.press("enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
@@ -437,7 +448,7 @@ async def test_another_model_is_picked_and_the_conversation_goes_on(
     """The first Enter loads it, with its usual drafter; one of its drafters is chosen behind Tab."""
     folder = model(tmp_path / "[/nope]")
     used(folder)
-    first, second = ScriptedEngine(HELLO), ScriptedEngine(HELLO)
+    first, second = ScriptedEngine(HELLO), ScriptedEngine(HELLO, opening=[SILENT])
     async with open_chat(first, second, tuning=guide(), size=size) as stage:
         await stage.ready()
         await asked_with(stage)
@@ -455,7 +466,8 @@ async def test_another_model_is_picked_and_the_conversation_goes_on(
         await stage.ready()
         await asked_with(stage)
         assert [m.content for m in second.requests[0].messages or ()] == ["hi", "Hello there, world. Bye.", "hi"]
-        assert second.requests[0].sampling == SamplingOptions()  # not the guide's
+        balanced = SamplingOptions(temperature=0.7, top_p=0.95)
+        assert second.requests[0].sampling == balanced, "not the guide's: this one names no temperature"
 
 
 async def test_a_folder_that_is_loaded_is_among_them_before_any_chat_with_it(

@@ -59,7 +59,7 @@ async def test_f3_shows_the_tokens_and_the_markdown_again():
         assert "**" not in stage.seen
         assert "bonus" not in stage.seen
         await stage.pilot.press("f3")
-        await stage.sees(AS_TOKENS, "drafted₁  bonus  fix  plain")
+        await stage.sees(AS_TOKENS, "drafted₁ bonus fix plain «edited»")
         await stage.pilot.press("f3")
         await stage.until(lambda: "₁" not in stage.seen and "Once upon a" in stage.seen)
 
@@ -87,7 +87,7 @@ async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight
     async with open_chat(ScriptedEngine(MIXED, told_odds, MIXED)) as stage:
         await told(stage)
         await stage.pilot.press("shift+f3")
-        await stage.sees("‹x›", "p drafter/target›", "Token probabilities are recorded from the next answer on.")
+        await stage.sees("‹x›", "p draft/model›", "Token probabilities are recorded from the next answer on.")
         await stage.send("two")
         await stage.sees("a‹x .61/.22›**so₁", "idle")
         await stage.pilot.press("shift+f3")

@@ -223,7 +223,7 @@ async def refused(stage: Stage, arguments: str) -> str:
 async def test_a_chat_becomes_a_file_named_after_it_and_no_file_is_written_over(
     own_folder: Path, size: tuple[int, int]
 ):
-    async with kept_chat(ScriptedEngine(HELLO, SHORT), size=size) as stage:
+    async with kept_chat(ScriptedEngine(HELLO, SHORT, SHORT), size=size) as stage:
         await ask(stage, "What [/nope] is\ta draft?")
         for name in ("chat-what-nope-is-a-draft.md", "chat-what-nope-is-a-draft-2.md"):
             assert await export(stage, "md") == f"This chat is now in {own_folder / name}"
@@ -232,11 +232,19 @@ async def test_a_chat_becomes_a_file_named_after_it_and_no_file_is_written_over(
         (own_folder / "notes").mkdir()
         assert str(own_folder / "notes" / "chat-what-nope-is-a-draft.json") in await export(stage, "json notes")
         assert str(own_folder / "my chat.txt") in await export(stage, "JSONL my chat.txt")
+        await stage.pilot.press("alt+z", "alt+z", "escape", "alt+e")
+        await stage.sees("There is no message to edit.")
+        assert await export(stage, "md taken-back.md") == f"This chat is now in {own_folder / 'taken-back.md'}"
+        await ask(stage, "Instead?")
+        said = await export(stage, "md other.md")
+        assert said.endswith("other.md\n1 other branch is left out. To have all: /export json")
     first, last = ((own_folder / f"chat-what-nope-is-a-draft{n}.md").read_text() for n in ("", "-3"))
     assert first.startswith("# What [/nope] is a draft?\n")
     assert "Hello there, world. Bye." in first
     assert "And?" not in first
     assert "And?" in last
+    assert (own_folder / "taken-back.md").read_text() == last, "it was a title alone, as if nothing were left"
+    assert "*1 other branch is left out." in (own_folder / "other.md").read_text()
     whole = json.loads((own_folder / "notes" / "chat-what-nope-is-a-draft.json").read_text())
     assert len(whole["messages"]) == len((own_folder / "my chat.txt").read_text().splitlines()) == 4
 

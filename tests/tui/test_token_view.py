@@ -7,6 +7,7 @@ from rich.cells import cell_len
 
 from localspec.core.events import Proposal, Source, Step, Token
 from localspec.core.sanitize import clean
+from localspec.history.provenance import edited_steps
 from localspec.tui.transcript.legend import legend
 from localspec.tui.transcript.token_view import FAINTEST, REJECTED, STYLES, Mark, Page, TokenView, mark, marks, visible
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
@@ -29,11 +30,19 @@ def lines(*texts: str, width: int = 20) -> list[str]:
     return ["".join(mark.text for mark in line) for line in page.lines]
 
 
-def test_the_four_sources_differ_in_more_than_colour():
+def test_the_five_sources_differ_in_more_than_colour():
     sources: list[tuple[Source, int | None]] = [("draft", 0), ("bonus", None), ("fix", None), ("plain", None)]
-    shown = [mark(token("word", source, pos)) for source, pos in sources]
+    shown = [mark(token("word", source, pos)) for source, pos in (*sources, ("edited", None))]
     looks = {(one.text, without_colour(one.style)) for one in shown}
-    assert looks == {("word₁", ()), ("word", ("bold",)), ("word", ("underline",)), ("word", ())}
+    assert looks == {("word₁", ()), ("word", ("bold",)), ("word", ("underline",)), ("word", ()), ("word", ("italic",))}
+
+
+def test_what_the_user_wrote_stands_in_quotes_before_the_rounds():
+    """Not every terminal has italics."""
+    view = TokenView([step(" two", " three")], edited_steps("One\n"))
+    for _ in range(2):
+        assert ["".join(mark.text for mark in line) for line in view.lay_out(30)] == ["«One↵", "» two₁ three"]
+    assert {mark.style for mark in view.lay_out(9)[0]} == {STYLES["edited"]}
 
 
 def test_a_drafted_token_says_its_place_and_fades_with_it():

@@ -14,7 +14,7 @@ from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import More
 from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, open_chat
-from tests.support.chats import ROUNDS, chat
+from tests.support.chats import MESSAGE, ROUNDS, chat
 from tests.support.chats import answer as kept_answer
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
@@ -27,7 +27,7 @@ def long_chat(messages: int) -> OpenChat:
         chat_id = chat(history, "said 0", title="long")[0].chat_id
         texts = [f"said {n}" + "\n\nand more" * (n % 2) for n in range(1, messages)]
         rows = [(n + 2, chat_id, n + 1, "user" if n % 2 else "assistant", text) for n, text in enumerate(texts)]
-        insert = "INSERT INTO message VALUES (?, ?, ?, ?, ?, 'done', '')"
+        insert = f"INSERT INTO message{MESSAGE} VALUES (?, ?, ?, ?, ?, 'done', '')"
         history._database.write(lambda db: db.executemany(insert, rows))
         history.set_head(chat_id, messages)
     return recall()

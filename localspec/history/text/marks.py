@@ -13,11 +13,12 @@ from localspec.core.sanitize import clean
 from localspec.history.text.columns import cells
 
 POSITIONS = "123456789abcdefghijklmnopqrstuvwxyz"  # in a draft; the longest has 16
-MARKS: dict[Source, str] = {"bonus": "+", "fix": "!", "plain": "."}
+MARKS: dict[Source, str] = {"bonus": "+", "fix": "!", "plain": ".", "edited": "*"}
 CONTINUES, UNKNOWN = "-", " "
 LEGEND = (
     "The marks below each line say who wrote its tokens: 1, 2, 3 … drafted, by position (a is the tenth) · + bonus\n"
-    "· ! fix, where the draft was wrong · . plain, without a draft · - the token continues. ↵ is a line break."
+    "· ! fix, where the draft was wrong · . plain, without a draft · * edited by you · - the token continues.\n"
+    "↵ is a line break."
 )
 TAB = " " * 4
 

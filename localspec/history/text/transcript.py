@@ -1,10 +1,10 @@
-"""A chat as text: the branch that was shown last, down to its head. Knows no database and no terminal."""
+"""A chat as text: the branch that was shown last, or the newest one. Knows no database and no terminal."""
 
 from __future__ import annotations
 
 from localspec.core.sanitize import one_line
 from localspec.history import OpenChat, StoredMessage
-from localspec.history.export import Rounds, heading
+from localspec.history.export import Rounds, all_steps, heading, left_out
 from localspec.history.text.lists import count, model_name, speed, title, when
 from localspec.history.text.marks import LEGEND, marked
 
@@ -12,27 +12,34 @@ BAR = "▌"
 
 
 def transcript(opened: OpenChat) -> str:
-    return "\n\n".join([*head(opened), *(message_text(opened, message, message.content) for message in opened.branch)])
+    messages = [message_text(opened, message, message.content) for message in opened.to_read]
+    return "\n\n".join([*head(opened), *messages, *others(opened)])
 
 
 def token_transcript(opened: OpenChat, rounds: Rounds, *, width: int) -> str:
     """The transcript with the source of each token of the answers, a legend first."""
-    messages = [message_text(opened, message, with_marks(message, rounds, width)) for message in opened.branch]
-    return "\n\n".join([*head(opened), LEGEND, *messages])
+    messages = [message_text(opened, message, with_marks(message, rounds, width)) for message in opened.to_read]
+    return "\n\n".join([*head(opened), LEGEND, *messages, *others(opened)])
 
 
 def with_marks(message: StoredMessage, rounds: Rounds, width: int) -> str:
-    steps = rounds(message.id) if message.generation else ()
+    steps = all_steps(message, rounds)
     return marked(message.content, steps, width=width) if steps else message.content
 
 
 def head(opened: OpenChat) -> list[str]:
     chat = opened.chat
-    size = count(len(opened.branch), "message")
+    size = count(len(opened.to_read), "message")
     first = (
         f"{title(chat.title)}\n{one_line(chat.id)} · {model_name(chat.model_key)} · {when(chat.created_at)} · {size}"
     )
     return [first, *([f"{BAR}System\n{chat.system}"] if chat.system else [])]
+
+
+def others(opened: OpenChat) -> list[str]:
+    """The line about branches that are not shown."""
+    line = left_out(opened, f"localspec history export {one_line(opened.chat.id)} --format json")
+    return [line] if line else []
 
 
 def message_text(opened: OpenChat, message: StoredMessage, text: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from itertools import count, pairwise
+from itertools import count, pairwise, takewhile
 
 from localspec.config import precedence
 from localspec.core.events import ModelCard, Stats, Step
@@ -15,6 +15,7 @@ from localspec.core.requests import GenerateRequest, Message, Role
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, with_attachments
 from localspec.history.records import now
 from localspec.runtime.shortening import without_oldest
+from localspec.tui.chat.repetition import repeated
 from localspec.tui.control.tuning import Tuning
 
 IDS = count(OWN)
@@ -23,8 +24,10 @@ IDS = count(OWN)
 @dataclass(eq=False)
 class Utterance:
     """One message. An answer has a speaker; `line` is what stands beneath it once it has ended, in the manner `how`.
+    `loops`: it was stopped since it repeated itself.
 
-    `rounds` are those that this program saw; of an answer from before they are in the history.
+    `rounds` are those that this program saw; of an answer from before they are in the history. `edited`: how many of an
+    answer's first characters the user wrote.
     """
 
     id: int
@@ -38,6 +41,18 @@ class Utterance:
     line: str = ""
     how: str = ""
     attachments: tuple[Attachment, ...] = ()
+    edited: int = 0
+    loops: bool = False
+
+    @property
+    def by_user(self) -> str:
+        """What the user wrote of an answer."""
+        return self.text[: self.edited]
+
+    @property
+    def author(self) -> str:
+        """The speaker, as the transcript names it."""
+        return f"{self.speaker} · edited" if self.edited else self.speaker
 
     @property
     def for_model(self) -> str:
@@ -46,8 +61,9 @@ class Utterance:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the answer has text and was cut before the model ended it."""
-        return bool(self.text) and (self.made is None or self.made.stats.finish_reason != "stop")
+        """Whether the answer has text and was cut before the model ended it, or repeats itself."""
+        is_cut = self.made is None or self.made.stats.finish_reason != "stop"
+        return bool(self.text) and (is_cut or self.loops or bool(repeated(self.text)))
 
     @property
     def is_kept(self) -> bool:
@@ -94,8 +110,15 @@ class Conversation:
         before = turns(self.tree.path(question.parent_id))
         begun = [Message("assistant", so_far)] if so_far else []
         messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.untold)
-        sampling, template = self.tuning.sampling, self.tuning.template
-        return GenerateRequest(messages, sampling=sampling, continues=bool(begun), template=template)
+        tuning = self.tuning
+        return GenerateRequest(
+            messages,
+            max_tokens=tuning.max_tokens,
+            stop=tuning.stop,
+            sampling=tuning.sampling,
+            continues=bool(begun),
+            template=tuning.template,
+        )
 
     @property
     def out_of_context(self) -> list[Utterance]:
@@ -112,6 +135,11 @@ class Conversation:
     def answer(self, question: Utterance, speaker: str) -> Utterance:
         """A new answer's node below this question, beside others there may be."""
         return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker, at=now()))
+
+    def rewrite(self, said: Utterance, text: str) -> Utterance:
+        """The user's own version of this answer, beside it."""
+        own = Utterance(next(IDS), said.parent_id, "assistant", text, said.speaker, now(), edited=len(text))
+        return self._add(own)
 
     def question(self, said: Utterance) -> Utterance | None:
         """The question that this answers; the message itself, if it is a question."""
@@ -132,6 +160,18 @@ class Conversation:
     def show(self, said: Utterance) -> None:
         """The branch through this, as far as it was continued last."""
         self.head = self.tree.tip(said.id)
+
+    def next_turn(self) -> int | None:
+        """The end of the turn that follows the branch, where it was continued last; None where nothing does."""
+        below = self.tree.children(self.head)
+        if not below:
+            return None
+        question, *after = self.tree.path(self.tree.tip(below[-1]))[len(self.branch) :]
+        return [question, *takewhile(lambda said: said.role != "user", after)][-1].id
+
+    def elsewhere(self) -> tuple[int, int]:
+        """How many messages the tree has, on how many branches."""
+        return len(self.tree), sum(1 for _ in self.tree.leaves())
 
     def beside(self, said: Utterance, places: int) -> Utterance:
         return self.tree.nodes[self.tree.beside(said.id, places)]

@@ -36,19 +36,31 @@ def remembered(past: OpenChat) -> Iterator[Utterance]:
             message.parent_id,
             message.role,
             message.content,
-            speaker="You" if message.role == "user" else made.target if made else past.chat.model_key,
+            speaker=speaker(past, message),
             at=message.created_at,
             made=made,
             line=line,
             how=how,
             attachments=message.attachments,
+            edited=message.edited,
         )
+
+
+def speaker(past: OpenChat, message: StoredMessage) -> str:
+    """The model that wrote the answer; of an edited one, that of another version of it."""
+    if message.role == "user":
+        return "You"
+    versions = [message, *(past.tree.nodes[one] for one in past.tree.siblings(message.id))]
+    made = next((one.generation for one in versions if one.generation), None)
+    return made.target if made else past.chat.model_key
 
 
 def record(running: Conversation, title: str, model_key: str) -> OpenChat:
     """The conversation as the history would return it, but with our own ids and no chat's."""
     said = [
-        StoredMessage(one.id, "", one.parent_id, one.role, one.text, status(one), one.at, one.attachments, one.made)
+        StoredMessage(
+            one.id, "", one.parent_id, one.role, one.text, status(one), one.at, one.attachments, one.made, one.edited
+        )
         for one in running.tree.nodes.values()
     ]
     times = [one.created_at for one in said] or [now()]
@@ -58,7 +70,7 @@ def record(running: Conversation, title: str, model_key: str) -> OpenChat:
 
 
 def status(said: Utterance) -> Status:
-    if said.role == "user":
+    if said.role == "user" or (said.edited and said.made is None):
         return "done"
     return STATUS_OF[said.made.stats.finish_reason] if said.made else "partial"
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from textual.binding import Binding
-from textual.content import Content
 from textual.events import Key
 
 from localspec.core.sanitize import clean
 from localspec.history import Attachment
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.details import details
-from localspec.tui.control.commands import escape_slash
+from localspec.tui.control.commands import escape_slash, find, parse
 from localspec.tui.control.copies import Copies
+from localspec.tui.control.lent import Lent
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.keys.key_names import keys_of, rows
@@ -40,21 +40,24 @@ LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is poin
 NOT_EMPTY = "Letters act on a message while the prompt is empty."
 DELETE_SECONDS = 2.0
 DELETE_AGAIN = "Press {msg.delete} again to delete this message and all messages after it."
+NO_ATTACHMENTS = "An answer is text only: remove the attachments first (Backspace at the beginning)."
+REWRITTEN = "Kept as another version. Your next message goes on from it; /continue lets the model write on."
 NO_BRANCH = "Select an answer to branch from ({msg.prev})."
 EDITING = "{send} sends it as another version · {stop} cancels the edit"
+EDITING_ANSWER = "{send} keeps it as another version · {stop} cancels the edit"
 
 
 class Branches:
-    """A message may be pointed at (`cursor`), and one edited in the prompt, whose draft is kept for afterwards."""
+    """A message may be pointed at (`cursor`), and one edited in the prompt, to which it is `lent`."""
 
     edited: Utterance | None = None
-    draft: tuple[str, tuple[Attachment, ...]] = "", ()  # what was in the prompt before it, and attached
     _cursor: int | None = None
 
     def __init__(self, parts: Parts, turns: Turns, copies: Copies) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
         self.prompt, self.turns = parts.state.prompt, turns
+        self.lent = Lent(self.prompt)
         self.letters: Mapping[str, Callable[[Utterance], object]] = {  # what each does to the message pointed at
             "msg.copy": lambda said: copies.take(said.text),
             "msg.code": copies.copy_code,
@@ -113,10 +116,13 @@ class Branches:
         self.cursor = None
         self.feedback.status.end_hint()
 
-    def type_instead(self) -> None:
-        """A text in the prompt is written, so letters no longer act on a message."""
+    def follow_typing(self) -> None:
+        """A text in the prompt is written, so letters no longer act on a message; or nothing is left of one that was
+        lent."""
         if self.prompt.text:
             self.cursor = None
+        elif self.edited is None:
+            self.prompt.border_title = None
 
     # --- steps in the tree
 
@@ -133,27 +139,45 @@ class Branches:
             self.transcript.anchor()
 
     def edit(self, said: Utterance | None = None) -> None:
-        """Bring a question back into the prompt: what is sent then stands beside it."""
-        question = self.conversation.question(said) if said else self.conversation.last("user")
-        if question is None:
+        """Bring a message into the prompt, this or the last question: what is sent then stands beside it."""
+        edited = said or self.conversation.last("user")
+        if edited is None:
             self.feedback.hint("There is no message to edit.")
         elif self.turns.is_free():
-            self.begin_edit(question)
+            self.begin_edit(edited)
 
-    def begin_edit(self, question: Utterance) -> None:
-        if self.edited is None:
-            self.draft = self.prompt.text, self.prompt.pills.attachments
-        self.edited, self.cursor = question, None
-        self.prompt.text = escape_slash(clean(question.text))  # it may be from a history that another program wrote
-        self.prompt.pills.attachments = question.attachments
-        self.prompt.move_cursor(self.prompt.document.end)
-        self.prompt.border_title = Content(self.feedback.with_keys(EDITING))
+    def begin_edit(self, said: Utterance) -> None:
+        self.edited, self.cursor = said, None
+        title = EDITING if said.role == "user" else EDITING_ANSWER
+        self.lent.lend(said.text, said.attachments, self.feedback.with_keys(title))
+        self.prompt.text_only = said.role == "assistant"
 
     def end_edit(self) -> None:
         """Ends editing; the prompt's earlier text returns."""
-        self.edited, self.prompt.border_title = None, None
-        self.prompt.text, self.prompt.pills.attachments = self.draft
-        self.prompt.move_cursor(self.prompt.document.end)
+        self.edited = None
+        self.lent.end()
+
+    @property
+    def edits_answer(self) -> bool:
+        return self.edited is not None and self.edited.role == "assistant"
+
+    async def rewrite(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        """Keeps the text as the user's version of the answer that is edited; nothing is generated."""
+        answer = self.edited
+        if answer is None or attachments or not self.turns.is_free():
+            self.prompt.give(escape_slash(text), attachments)
+            if attachments:
+                self.feedback.hint(NO_ATTACHMENTS)
+            return
+        self.end_edit()
+        if text == clean(answer.text).strip():
+            self.feedback.hint("Nothing was changed.")
+            return
+        own = self.conversation.rewrite(answer, text)
+        self.recorder.edit(own)
+        self.drop_figures()
+        await self.turns.show_branch()
+        self.feedback.hint(REWRITTEN)
 
     def take_edit(self) -> bool:
         """Prepares sending: the message becomes another version of the edited one, if one is edited. False if it
@@ -166,19 +190,29 @@ class Branches:
         self.end_edit()
         return True
 
+    def command_behind(self, text: str) -> str:
+        """The command in a text that is a turn taken back and then `/redo`, as the hint says: the turn stays."""
+        command = self.lent.typed_behind(text) if self.edited is None else ""
+        if command and self.lent.message is not None and (typed := parse(command)) and find(typed[0]):
+            self.prompt.give(self.lent.message.text)
+            return command
+        return ""
+
+    def sent(self) -> None:
+        """A message was sent. One that was lent is no longer; one that came back into the prompt stays there."""
+        if self.lent.message is not None and not self.prompt.text:
+            self.lent.end()
+
     def leave(self) -> None:
         """Ends editing and selecting when another chat is opened."""
-        if self.edited is not None:
-            self.end_edit()
+        self.give_back()
         self.cursor = None
 
-    async def undo(self) -> None:
-        """The last turn leaves the branch; it stays where it is in the tree."""
-        question = self.conversation.last("user")
-        if question is None:
-            self.feedback.hint("There is nothing to undo.")
-        elif self.turns.is_free():
-            await self.go(question.parent_id)
+    def give_back(self) -> None:
+        """What is lent to the prompt leaves it: the branch is another now."""
+        if self.edited is not None:
+            self.end_edit()
+        self.lent.put_away()
 
     async def branch(self, said: Utterance | None = None) -> None:
         """Go on from this answer, or from the last one."""
@@ -195,11 +229,35 @@ class Branches:
         if other is said:
             self.feedback.hint("There is no version before this one." if places < 0 else "This is the last version.")
         elif self.turns.is_free():
-            self.conversation.show(other)
-            self.recorder.show(self.conversation.head)
-            await self.transcript.show(self.conversation.branch, near=other)
-            self.state.show_figures()
-            self.cursor = other.id
+            await self.show_at(other)
+
+    async def show_at(self, said: Utterance) -> None:
+        """The branch through this message, as far as it was continued last, with the message in sight."""
+        self.conversation.show(said)
+        self.recorder.show(self.conversation.head)
+        await self.transcript.show(self.conversation.branch, near=said)
+        self.state.show_figures()
+        self.cursor = said.id
+
+    def show_tree(self) -> None:
+        """All branches, to go to a message of one."""
+        from localspec.tui.screens.tree import TreeScreen
+
+        if self.conversation.tree.nodes:
+            self.screen.app.push_screen(TreeScreen(self.conversation, self.cursor), self.jump)
+        else:
+            self.feedback.hint("This chat is empty: it has no branches yet.")
+
+    async def jump(self, message_id: int | None) -> None:
+        """Goes to this message, wherever in the tree it is."""
+        said = self.conversation.tree.nodes.get(message_id or 0)
+        if said is None:
+            return
+        if said in self.conversation.branch:
+            self.cursor = said.id
+        elif self.turns.is_free():
+            self.give_back()
+            await self.show_at(said)
 
     async def delete(self, said: Utterance) -> None:
         """Delete the message, when asked a second time, and all that was said after it."""
@@ -220,8 +278,7 @@ class Branches:
 
     async def go(self, head: int | None) -> None:
         """The branch ends here."""
-        if self.edited is not None:
-            self.end_edit()
+        self.give_back()
         self.conversation.head, self.cursor = head, None
         self.recorder.show(head)
         self.drop_figures()

@@ -8,8 +8,10 @@ from functools import partial
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Step
+from localspec.core.sanitize import one_line
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
+from localspec.history.export import left_out
 from localspec.tui.chat.chat_store import ChatStore
 from localspec.tui.chat.past import record, remembered, title
 from localspec.tui.control import export_file
@@ -17,6 +19,7 @@ from localspec.tui.control.branches import Branches
 from localspec.tui.control.finding import Finding
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
+from localspec.tui.panels.field import LONGEST
 from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
@@ -70,6 +73,18 @@ class Chats:
         self.turns.locate()
         await self.show(past)
 
+    def rename(self, argument: str) -> None:
+        """/rename"""
+        name = one_line(argument)[:LONGEST]
+        if not name:
+            self.feedback.refuse("Write the new title behind it: /rename TEXT")
+            return
+        self.recorder.rename(name)
+        self.state.title = name
+        self.state.name_terminal()
+        self.turns.locate()
+        self.feedback.hint(f"This chat is now called “{name}”.")
+
     # --- the sidebar
 
     def toggle_list(self) -> None:
@@ -112,16 +127,16 @@ class Chats:
         if said := self.conversation.tree.nodes.get(message_id or 0):
             await self.finding.open_at(said, words)
 
-    async def delete(self, chat_id: str) -> None:
+    async def delete(self, *chat_ids: str) -> None:
         """The running chat is left before it is deleted."""
-        running = chat_id == self.chat_id
+        running = self.chat_id in chat_ids
         if running:
             await self.begin()
 
         def delete() -> None:
             if running:
                 self.recorder.settled()
-            self.store.delete(chat_id)
+            self.store.delete(*chat_ids)
 
         self.sidebar.change(delete)
 
@@ -145,10 +160,11 @@ class Chats:
             return seen[number] or (*self.recorder.rounds(number),)
 
         def write() -> str:
-            text, title = self.kept_text(kind) or (export(held, rounds, kind), held.chat.title)
-            path = export_file.place(where, title, kind)
+            text, whole = self.kept_text(kind) or (export(held, rounds, kind), held)
+            path = export_file.place(where, whole.chat.title, kind)
             save(path, text)
-            return f"This chat is now in {path.absolute()}"
+            rest = left_out(whole, "/export json") if kind == "md" else ""
+            return f"This chat is now in {path.absolute()}\n{rest}".strip()
 
         try:
             if not held.tree.nodes:
@@ -158,8 +174,8 @@ class Chats:
             self.feedback.give_back(typed)
             self.feedback.warn(fault)
 
-    def kept_text(self, kind: Format) -> tuple[str, str] | None:
-        """The chat as the history has all of it, and its title; None where it cannot be had. Waits for the disk."""
+    def kept_text(self, kind: Format) -> tuple[str, OpenChat] | None:
+        """The chat as the history has all of it; None where it cannot be had. Waits for the disk."""
         with suppress(LocalspecError):
             chat_id = self.recorder.settled()
             return self.store.text(chat_id, kind) if chat_id else None

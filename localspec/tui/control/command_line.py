@@ -32,10 +32,11 @@ class CommandLine:
         prompt = self.feedback.prompt
         self.feedback.status.end_hint()  # it was about what was sent before
         prompt.under_way -= 1
+        text = self.branches.command_behind(message.text) or message.text
         try:
-            if (command := parse(message.text)) is not None:
+            if (command := parse(text)) is not None:
                 prompt.pills.add(*message.attachments)
-                await self.run_command(message.text, *command)
+                await self.run_command(text, *command)
             else:
                 await self.say(unescape_slash(message.text), message.attachments)
         finally:
@@ -43,8 +44,11 @@ class CommandLine:
 
     async def say(self, text: str, attachments: tuple[Attachment, ...]) -> None:
         """A message; where one is being edited, another version of that."""
-        if self.branches.take_edit():
+        if self.branches.edits_answer:
+            await self.branches.rewrite(text, attachments)
+        elif self.branches.take_edit():
             await self.turns.say(text, attachments)
+            self.branches.sent()
         else:
             self.feedback.prompt.give(escape_slash(text), attachments)
 

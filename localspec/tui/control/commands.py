@@ -90,7 +90,8 @@ COMMANDS = (
     ),
     Command("retry", "regenerate the last answer, keeping the old one", lambda chat, _: chat.branches.retry()),
     Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
-    Command("undo", "go back to before your last message; nothing is deleted", lambda chat, _: chat.branches.undo()),
+    Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.undo()),
+    Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.redo()),
     Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
     Command(
         "copy",
@@ -172,6 +173,14 @@ COMMANDS = (
     Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
     Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
     Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
+    Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
+    Command(
+        "rename",
+        "give this chat another title",
+        lambda chat, typed: chat.chats.rename(typed),
+        "TEXT",
+        aliases=("title",),
+    ),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(
         "export",

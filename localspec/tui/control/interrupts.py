@@ -26,7 +26,8 @@ class Interrupts:
 
     def stop(self) -> None:
         """Esc: close the list of commands, else leave where the cursor is beside the chat, else stop the answer, else
-        leave an edit, a message, what lies over the chat, else take back the message that waits."""
+        leave an edit, a turn that was taken back, a message, what lies over the chat, else take back the message that
+        waits."""
         if self.prompt.completion.close():
             return
         if self.prompt.pills.has_focus:
@@ -37,6 +38,8 @@ class Interrupts:
             self.turns.stop()
         elif self.branches.edited is not None:
             self.branches.end_edit()
+        elif self.branches.lent.is_untouched:
+            self.branches.lent.end()
         elif self.branches.cursor is not None:
             self.branches.leave_message()
         elif self.views.has_keys:

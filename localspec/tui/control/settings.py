@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Ready
-from localspec.core.requests import Template
+from localspec.core.requests import SamplingOptions, Template
 from localspec.core.sanitize import one_line
 from localspec.models import named_templates
 from localspec.models.named_templates import CHOICES
@@ -101,7 +103,8 @@ class Settings:
         self.feedback.hint(f"From the next question on: template {template_words(template)}.")
 
     async def welcome(self, ready: Ready) -> None:
-        """Shows the welcome; a base model continues texts, until the user names a template."""
+        """Takes what the model says of sampling; a base model continues texts, until the user names a template."""
+        self.tuning.own = msgspec.convert(ready.model.sampling, SamplingOptions)
         if not ready.model.chat and self.tuning.template is None:
             self.tuning.template = named_templates.COMPLETION
             await self.feedback.inform(NO_TEMPLATE)

@@ -22,6 +22,7 @@ from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.tree import TREE_KEYS
 
 
 def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
@@ -45,6 +46,7 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(SamplingForm.BINDINGS, "form"),
         **bound(Overflow.BINDINGS, "overflow", writes=False),
         **bound(LinkScreen.BINDINGS, "link", writes=False),
+        **bound(TREE_KEYS, "tree", writes=False),
         **bound(HelpScreen.BINDINGS, "help", writes=False),
         **bound(AttachedScreen.BINDINGS, "attached", writes=False),
     }

@@ -41,6 +41,7 @@ class Prompt(TextArea, inherit_bindings=False):
     """A text area that grows from one line to ten."""
 
     ALLOW_MAXIMIZE = False  # the palette would offer it
+    text_only = False  # neither files nor long pastes are attached: an answer is edited
     BINDINGS: ClassVar[list[BindingType]] = [
         *(b for b in TextArea.BINDINGS if not (isinstance(b, Binding) and b.key in COLLIDING)),
         Binding("enter", "send", "Send", key_display="Enter", priority=True, id="send"),
@@ -95,7 +96,7 @@ class Prompt(TextArea, inherit_bindings=False):
     def follow(self) -> None:
         """The completion list follows what stands here."""
         row, column = self.cursor_location
-        self.completion.follow(self.text, self.document.get_line(row)[:column])
+        self.completion.follow(self.text, "" if self.text_only else self.document.get_line(row)[:column])
 
     async def on_key(self, event: events.Key) -> None:
         """Runs before the text area's own."""
@@ -146,7 +147,7 @@ class Prompt(TextArea, inherit_bindings=False):
         if self.text.endswith("\\") and self.cursor_location == self.document.end:
             self.action_delete_left()
             self.break_line()
-        elif names := [*mentioned(self.text)] if parse(self.text) is None else []:
+        elif names := [*mentioned(self.text)] if parse(self.text) is None and not self.text_only else []:
             self.attach(*names, sends=True)
         else:
             self.post_sent()
@@ -206,7 +207,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     def attaches(self, pasted: str) -> bool:
         """A long paste is attached, so that it takes no time to show and does not bury what is typed."""
-        if is_long := len(pasted) > PASTE_CHARACTERS:
+        if is_long := len(pasted) > PASTE_CHARACTERS and not self.text_only:
             self.pills.add(from_paste(pasted))
         return is_long
 
@@ -219,6 +220,8 @@ class Prompt(TextArea, inherit_bindings=False):
     def look_for_mention(self) -> None:
         """A blank after @name: if that is a file, it is attached now, and not only when the message is sent."""
         row, column = self.cursor_location
+        if self.text_only:
+            return
         if name := just_mentioned(self.document.get_line(row)[:column]):
             self.attach(name)
 

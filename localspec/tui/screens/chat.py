@@ -44,6 +44,7 @@ from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import ChatState, Lines
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.control.turns import Turns
+from localspec.tui.control.undo import Undo
 from localspec.tui.control.views import Views
 from localspec.tui.keys.chat_keys import CHAT_KEYS
 from localspec.tui.markdown.painter import Painted
@@ -104,6 +105,7 @@ class ChatScreen(Painted, Screen[None]):
             busy=lambda: self.state.busy,
             let_go=self.collector.wish,
             version=self.conversation.version,
+            elsewhere=self.conversation.elsewhere,
             rounds=self.recorder.rounds,
             window=ui.window_messages,
         )
@@ -128,6 +130,7 @@ class ChatScreen(Painted, Screen[None]):
         self.settings: Settings = Settings(parts)
         self.outside = Outside(parts, self.copies)
         self.branches: Branches = Branches(parts, self.turns, self.copies)
+        self.undo: Undo = Undo(parts, self.turns, self.branches)
         self.speculation: Speculation = Speculation(parts)
         self.chats: Chats = Chats(parts, self.turns, self.branches)
         self.sidebar, self.find = self.chats.sidebar, self.chats.finding.bar
@@ -254,7 +257,7 @@ class ChatScreen(Painted, Screen[None]):
 
     @on(TextArea.Changed, "#prompt")
     def on_typed(self) -> None:
-        self.branches.type_instead()
+        self.branches.follow_typing()
 
     def on_sidebar_left(self) -> None:
         self.prompt.focus()
@@ -263,7 +266,7 @@ class ChatScreen(Painted, Screen[None]):
         await self.chats.choose(message.chat_id, message.message_id, message.words)
 
     async def on_sidebar_delete_requested(self, message: Sidebar.DeleteRequested) -> None:
-        await self.chats.delete(message.chat_id)
+        await self.chats.delete(*message.chat_ids)
 
     def on_find_bar_sought(self, message: FindBar.Sought) -> None:
         self.chats.finding.seek(message.words)
@@ -323,6 +326,15 @@ class ChatScreen(Painted, Screen[None]):
     @on(Prompt.Recalled)
     def action_edit(self) -> None:
         self.call_later(self.branches.edit, self.branches.at)
+
+    def action_undo(self) -> None:
+        self.call_later(self.undo.undo)
+
+    def action_redo(self) -> None:
+        self.call_later(self.undo.redo)
+
+    def action_tree(self) -> None:
+        self.branches.show_tree()
 
     def action_retry(self) -> None:
         self.call_later(self.branches.retry, self.branches.at)

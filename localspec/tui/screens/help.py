@@ -29,6 +29,7 @@ from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.tree import TREE_KEYS
 from localspec.tui.transcript.legend import meanings
 
 OVER: dict[str, list[BindingType]] = {
@@ -42,6 +43,7 @@ OVER: dict[str, list[BindingType]] = {
     "a full context": Overflow.BINDINGS,
     "a link": LinkScreen.BINDINGS,
     "a file": AttachedScreen.BINDINGS,
+    "the branches": TREE_KEYS,
 }
 WIDEST = 24
 WHO = "Who wrote a token, as {tokens} shows it"

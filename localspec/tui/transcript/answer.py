@@ -13,6 +13,7 @@ from textual.widgets import Static
 
 from localspec.core.events import Stats, Step
 from localspec.core.sanitize import clean, one_line
+from localspec.history.provenance import edited_steps
 from localspec.tui.markdown.layout import Pile
 from localspec.tui.markdown.passages import Passages
 from localspec.tui.panels.stats_line import summary
@@ -29,13 +30,19 @@ EMPTY = "(empty answer)\n"
 class Answer(Pile, Vertical):
     """An answer. `text` is as written, all of it or the beginning; what is shown of it is clean.
 
-    `rounds` wrote it. An answer whose rounds are not known stays Markdown whatever the view.
+    `rounds` wrote it, behind what is `by_user`. An answer whose rounds are not known stays Markdown whatever the view.
     """
 
     view: reactive[View] = reactive("markdown", init=False)
 
     def __init__(
-        self, speaker: str, text: str = "", *, rounds: list[Step] | None = None, version: tuple[int, int] = (1, 1)
+        self,
+        speaker: str,
+        text: str = "",
+        *,
+        rounds: list[Step] | None = None,
+        version: tuple[int, int] = (1, 1),
+        by_user: str = "",
     ) -> None:
         super().__init__()
         self.text = text
@@ -44,7 +51,8 @@ class Answer(Pile, Vertical):
         self.passages = Passages(text)
         self.speaker = Speaker(one_line(speaker), version)
         self._body = body(self.passages)
-        self._tokens, self._ribbon = TokenView(self.rounds), Ribbon(self.rounds)
+        self._edited = edited_steps(by_user)
+        self._tokens, self._ribbon = TokenView(self.rounds, self._edited), Ribbon(self.rounds)
         self._tokens.display = False
         self._figures = Static(markup=False, classes="figures")
 
@@ -83,11 +91,16 @@ class Answer(Pile, Vertical):
 
     def show_view(self) -> None:
         """Markdown or tokens in sight; tokens once there are some."""
-        by_token = self.view != "markdown" and bool(self.rounds)
+        by_token = self.view != "markdown" and self.has_tokens
         self._tokens.view = self.view
         self._tokens.display, self._body.display = by_token, not by_token
         self._tokens.follow()
-        self.speaker.offer(self.view if self.rounds else None)
+        self.speaker.offer(self.view if self.has_tokens else None)
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether it is known who wrote all of it: of an edited answer that went on, not before its rounds come."""
+        return bool(self.rounds) or (bool(self._edited) and self._edited[0].text == self.text)
 
     async def flush(self) -> None:
         """Show what was added; the rounds' own line is no text and follows when the rounds arrive."""

@@ -15,13 +15,14 @@ from localspec.tui.keys.key_names import with_keys
 from localspec.tui.transcript.token_view import NO_TEXT, ODDS, REJECTED, STYLES, View, place
 
 TIMES = 3  # then it is known, and F1 has it
-SOURCES = Content("  ").join(
+SOURCES = Content(" ").join(
     Content.styled(word, style)
     for word, style in [
         (f"drafted{place(0)}", STYLES["draft"]),
         ("bonus", STYLES["bonus"]),
         ("fix", STYLES["fix"]),
         ("plain", STYLES["plain"]),
+        ("«edited»", STYLES["edited"]),
     ]
 )
 COLUMN = 14  # of the marks, where each has a line of its own
@@ -30,6 +31,7 @@ MEANINGS = [
     ("bonus", STYLES["bonus"], "by the target, after a draft that was right as a whole"),
     ("fix", STYLES["fix"], "by the target, where the draft was wrong; point at it with the mouse"),
     ("plain", STYLES["plain"], "by the target, in a round without a draft"),
+    ("«edited»", STYLES["edited"], "by you: the answer was edited; in no figure"),
     ("‹rejected›", REJECTED, "rejected draft tokens ({rejects}), with p of drafter and target"),
     (NO_TEXT, "$foreground-muted", "a token that has no text of its own"),
 ]
@@ -38,9 +40,8 @@ MEANINGS = [
 def legend(view: View, key: str) -> Content:
     """The legend on one line, no longer than the smallest terminal; `key` shows the rejected tokens."""
     if view == "rejects":
-        return Content.assemble(SOURCES, "  ", ("‹rejected", REJECTED), (" p drafter/target›", ODDS))
-    rejected = ("‹rejected›", REJECTED), f" {key}  ", (f"{NO_TEXT} empty", "$foreground-muted")
-    return Content.assemble(SOURCES, "  ", *rejected)
+        return Content.assemble(SOURCES, " ", ("‹rejected", REJECTED), (" p draft/model›", ODDS))
+    return Content.assemble(SOURCES, "  ", ("‹rejected›", REJECTED), f" {key}")
 
 
 def meanings(node: MessagePump) -> Content:

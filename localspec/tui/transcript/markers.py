@@ -28,6 +28,19 @@ class OutOfContext(Note):
         super().__init__("Messages above are no longer in the context.")
 
 
+class Elsewhere(Note):
+    """Stands where the branch is empty and the chat is not: its messages are on other branches."""
+
+    def __init__(self, messages: int, branches: int) -> None:
+        are = "message is" if messages == 1 else "messages are"
+        where = "another branch" if branches == 1 else "other branches"
+        super().__init__(f"{messages:,} {are} on {where}: /redo, or {{tree}} shows the tree.")
+
+    def on_mount(self) -> None:
+        self.said = with_keys(self, self.said)
+        self.update(self.said)
+
+
 class More(Static):
     """How many messages are beyond an end of the window. Pressed, it brings the next ones."""
 

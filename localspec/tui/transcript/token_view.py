@@ -1,7 +1,8 @@
 """An answer as its tokens, each marked by who wrote it. Knows rounds and cells; the door where tokens are cleaned.
 
 No mark is a colour alone: a drafted token carries its place in the draft as a small digit, a bonus is bold, a fix
-underlined, a plain one bare, a rejected proposal struck through and in angle quotes, with both its probabilities.
+underlined, a plain one bare, a rejected proposal struck through and in angle quotes, with both its probabilities. What
+the user wrote of the answer stands in double angle quotes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ STYLES: dict[Source, str] = {
     "bonus": "bold $token-bonus",
     "fix": "underline $token-fix",
     "plain": "$foreground",
+    "edited": "italic $token-edited",
 }
 REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
 FADE, FAINTEST = 8, 45  # per cent of opacity lost by each place in the draft, and where that ends
@@ -95,8 +97,12 @@ def hundredths(probability: float | None) -> str:
 
 
 def marks(step: Step, view: View) -> Iterator[Mark]:
-    """A round's tokens, and behind them the rejected ones, if asked for."""
+    """A round's tokens, and behind them the rejected ones, if asked for; in quotes what is no round of a model."""
+    if step.kind == "edited":
+        yield Mark("«", STYLES["edited"])
     yield from map(mark, step.tokens)
+    if step.kind == "edited":
+        yield Mark("»", STYLES["edited"])
     if view == "rejects":
         for proposal in step.rejected:
             yield from rejected(proposal)
@@ -146,13 +152,16 @@ def mark_at(lines: Sequence[Sequence[Mark]], x: int, y: int) -> Mark | None:
 
 
 class TokenView(Widget):
-    """Follows a list of rounds that grows. Only new rounds are laid out, and only lines in sight are drawn."""
+    """Follows a list of rounds that grows. Only new rounds are laid out, and only lines in sight are drawn.
+
+    `before` is what the user wrote of the answer.
+    """
 
     ALLOW_SELECT = False  # the marks would be copied with the text; Markdown has the text alone
 
-    def __init__(self, rounds: Sequence[Step]) -> None:
+    def __init__(self, rounds: Sequence[Step], before: Sequence[Step] = ()) -> None:
         super().__init__()
-        self.rounds = rounds
+        self.rounds, self._before = rounds, before
         self.view: View = "tokens"
         self._page = Page(0)
         self._laid_out: tuple[int, View, int] = (0, "tokens", 0)
@@ -179,8 +188,12 @@ class TokenView(Widget):
         """The lines of all rounds so far."""
         if self._laid_out[:2] != (width, self.view):
             self._page, self._laid_out = Page(width), (width, self.view, 0)
-        for step in self.rounds[self._laid_out[2] :]:
-            for mark in marks(step, self.view):
-                self._page.add(mark)
+            self._add(self._before)
+        self._add(self.rounds[self._laid_out[2] :])
         self._laid_out = (width, self.view, len(self.rounds))
         return self._page.lines
+
+    def _add(self, steps: Sequence[Step]) -> None:
+        for step in steps:
+            for mark in marks(step, self.view):
+                self._page.add(mark)

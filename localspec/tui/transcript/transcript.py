@@ -17,7 +17,7 @@ from textual.widget import Widget
 from localspec.core.events import Step
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.transcript.answer import Answer
-from localspec.tui.transcript.markers import More, Note, OutOfContext, Welcome
+from localspec.tui.transcript.markers import Elsewhere, More, Note, OutOfContext, Welcome
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.scroll import StillScroll
 from localspec.tui.transcript.token_view import View
@@ -29,7 +29,8 @@ MOST = 60
 
 
 class Transcript(StillScroll):
-    """`version` says which of how many an utterance is; `rounds` finds those of an answer from before, in a thread.
+    """`version` says which of how many an utterance is; `elsewhere` how many messages there are on how many branches;
+    `rounds` finds those of an answer from before, in a thread.
 
     While `busy` the end of the branch stays in the window: an answer is being written there.
     """
@@ -43,12 +44,14 @@ class Transcript(StillScroll):
         busy: Callable[[], bool],
         let_go: Callable[[], object],
         version: Callable[[Utterance], tuple[int, int]],
+        elsewhere: Callable[[], tuple[int, int]],
         rounds: Callable[[int], Sequence[Step]],
         window: int = SHOWN,
     ) -> None:
         super().__init__(id="transcript", can_focus=False)
         self._window, self._most = window, window * MOST // SHOWN
         self._busy, self._collect_garbage, self._version, self._rounds = busy, let_go, version, rounds
+        self._elsewhere = elsewhere
         self._changing = Lock()
         self._branch: list[Utterance] = []
         self._start = self._end = 0  # of the window in the branch
@@ -95,10 +98,11 @@ class Transcript(StillScroll):
                 await self._cut(self._start, everything=True)
                 self._start = self._end = max(0, end - window)
             self._branch = said
-            await self.query_children(Welcome).remove()
+            await self.query_children("Welcome, Elsewhere").remove()
             await self._extend(end)
             if not said:
-                await self.mount(Welcome())
+                messages, branches = self._elsewhere()
+                await self.mount(Elsewhere(messages, branches) if messages else Welcome())
 
     async def reach(self, said: Utterance) -> Question | Answer | None:
         """Its widget, when the window has been moved so far that it is mounted; None if the branch has it not."""
@@ -251,7 +255,8 @@ class Transcript(StillScroll):
         if said.role == "user":
             made: Question | Answer = Question(said.text, attachments=said.attachments, version=version, at=said.at)
         else:
-            made = Answer(said.speaker, said.text, rounds=None if said.is_kept else said.rounds, version=version)
+            rounds = None if said.is_kept else said.rounds
+            made = Answer(said.author, said.text, rounds=rounds, version=version, by_user=said.by_user)
             made.view = self.view
             if said.line:
                 made.close(said.line, said.how)
