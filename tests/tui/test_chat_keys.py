@@ -47,7 +47,7 @@ OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "drafters": lambda _: DraftersScreen("What drafts for guide", "Nothing."),
     "themes": lambda _: ThemePicker(("nord", "tokyo-night"), "tokyo-night"),
     "overflow": lambda _: Overflow("The chat is full.", 2),
-    "models": lambda stage: ModelsScreen(Shelf(list, lambda _: [], str, Pick("guide", "auto")), stage.chat.library),
+    "models": lambda stage: ModelsScreen(Shelf(list, lambda _: [], str, list, Pick("guide", "auto")), stage.chat.library),
     "sampling": lambda _: SamplingForm(Tuning()),
 }
 

@@ -628,7 +628,7 @@ async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(
         await stage.pilot.press("down", "enter")  # another
         await picker(stage)
         notes = [note.said for note in stage.chat.transcript.query(Note)]
-        assert notes.count("Not enough memory for big. Try a smaller one.") == 1
+        assert notes.count("✗ Not enough memory for big. Try a smaller one.") == 1
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.engines) == 3)
         await stage.ready()

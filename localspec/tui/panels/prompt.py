@@ -44,6 +44,7 @@ class Prompt(TextArea, inherit_bindings=False):
         Binding("enter", "send", "Send", key_display="Enter", priority=True, id="send"),
         Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", key_display="^J", priority=True, id="newline"),
         Binding("tab", "complete", "Complete", show=False, id="complete"),
+        # as in a shell
         Binding(
             "ctrl+underscore,ctrl+slash,super+z", "undo", "Undo what was typed", show=False, id="typing.undo"
         ),  # as in a shell
