@@ -41,13 +41,16 @@ from tests.support.scripted_engine import ScriptedEngine, totals
 
 pytestmark = pytest.mark.heavy
 
+SHELF = Shelf(list, lambda _: [], str, list, Pick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "help": lambda _: HelpScreen([("F1", "Help")]),
     "compare": lambda _: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
     "drafters": lambda _: DraftersScreen("What drafts for guide", "Nothing."),
     "themes": lambda _: ThemePicker(("nord", "tokyo-night"), "tokyo-night"),
     "overflow": lambda _: Overflow("The chat is full.", 2),
-    "models": lambda stage: ModelsScreen(Shelf(list, lambda _: [], str, list, Pick("guide", "auto")), stage.chat.library),
+    "models": lambda stage: ModelsScreen(
+        Shelf(list, lambda _: [], str, list, Pick("guide", "auto")), stage.chat.library
+    ),
     "sampling": lambda _: SamplingForm(Tuning()),
 }
 
