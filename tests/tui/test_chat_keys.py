@@ -345,7 +345,7 @@ async def test_it_runs_without_colour(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_key_has_a_name_of_its_own():
-    names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-4:])]
+    names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-5:])]
     assert all(names)
     assert len(set(names)) == len(names)
 

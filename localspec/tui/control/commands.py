@@ -55,18 +55,27 @@ class Command:
         return f"/{self.name} {self.argument}".rstrip()
 
     @property
+    def takes_path(self) -> bool:
+        return self.argument == "PATH"
+
+    @property
     def needs_argument(self) -> bool:
         return bool(self.argument) and not self.argument.startswith("[")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One completion of the typed command. `runs`: it is a whole command and nothing is missing."""
+    """One completion of what is typed. `runs`: it is a whole command and nothing is missing.
+
+    `replaces`: so many letters before the cursor; None: all that is typed. `is_typed`: it says what stands there.
+    """
 
     text: str
     usage: str
     says: str
     runs: bool
+    replaces: int | None = None
+    is_typed: bool = False
 
 
 COMMANDS = (

@@ -14,7 +14,7 @@ from localspec.core.sanitize import one_line
 from localspec.models import named_templates
 from localspec.models.named_templates import CHOICES
 from localspec.tui.chat.starters import starter
-from localspec.tui.control.finding import did_you_mean
+from localspec.tui.control.command_search import did_you_mean
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker

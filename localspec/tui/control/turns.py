@@ -16,6 +16,7 @@ from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, 
 from localspec.core.requests import GenerateRequest
 from localspec.history import Attachment, first_line
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.prompt_reading import PromptReading
 from localspec.tui.chat.recorder import Kept
 from localspec.tui.chat.repetition import Repetition
 from localspec.tui.control.commands import escape_slash
@@ -47,6 +48,7 @@ class Turns:
         self.conversation, self.transcript = parts.conversation, parts.transcript
         self.recorder, self.tuning = parts.recorder, parts.tuning
         self.collect, self.leave_bench = collect, leave_bench
+        self.prompt_reading = PromptReading()
         self.repetition = Repetition()
 
     # --- a question
@@ -162,7 +164,7 @@ class Turns:
 
     def read(self, prefill: Prefill) -> None:
         if self.state.phase == "reading":
-            self.state.enter("reading", f"reading prompt {prefill.cached + prefill.done:,}/{prefill.total:,}")
+            self.state.enter("reading", self.prompt_reading.words(prefill))
 
     def write(self, step: Step) -> None:
         state = self.state
