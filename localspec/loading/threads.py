@@ -42,7 +42,7 @@ class Threads:
         self._use(self.count, decoders)
 
     def read(self, tokens: int, decoders: Sequence[Resident]) -> None:
-        """So many tokens of a prompt are read next. A row alone has hundreds of short phases, at each of which a thread
+        """Prepares for reading so many tokens. A row alone has hundreds of short phases, at each of which a thread
         that another program holds up delays all; many rows together have long ones, and each thread more is a share
         more of the cores."""
         if tokens >= LONG and self.count < self.counts[-1]:
