@@ -65,7 +65,7 @@ def test_each_fault_is_found_and_names_the_model_and_no_path(stranger: Path, tmp
     faults: list[tuple[LoadRequest, type[LocalspecError], str]] = [
         (LoadRequest("nosuch"), NotDownloaded, "nosuch"),
         (LoadRequest(str(broken)), CheckpointError, "Model 'dumb' has no tokenizer.json."),
-        (guide(draft=str(stranger)), IncompatiblePair, "Draft 'stranger' cannot draft for 'guide'"),
+        (guide(draft=str(stranger)), IncompatiblePair, "'stranger' cannot draft for 'guide'"),
         (guide(draft="early-exit:12"), UsageError, "guide, which has 12 layers"),
         (guide(draft_quant="int4"), UsageError, "no --draft-quant"),
         (guide(ctx=5), UsageError, "--ctx 5 is too short"),

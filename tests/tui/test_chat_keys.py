@@ -41,6 +41,7 @@ from tests.support.scripted_engine import ScriptedEngine, totals
 
 pytestmark = pytest.mark.heavy
 
+SHELF = Shelf(list, lambda _: [], str, list, Pick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "help": lambda _: HelpScreen([("F1", "Help")]),
     "compare": lambda _: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),

@@ -54,7 +54,7 @@ async def test_what_cannot_work_is_one_sentence_and_the_model_stays_with_what_wa
     dumb = save_snapshot(tmp_path / "dumb", gpt2_like())
     (dumb / "tokenizer.json").unlink()
     refused = {
-        f"/draft {stranger}": "Draft 'stranger' cannot draft for 'guide': tokenizers differ",
+        f"/draft {stranger}": "'stranger' cannot draft for 'guide': tokenizers differ",
         "/draft early-exit:99": "Exit layer 99 is outside guide",
         f"/model {broken}": "broken",
         f"/model {dumb}": "Model 'dumb' has no tokenizer.json.",
@@ -74,7 +74,7 @@ async def test_what_cannot_work_is_one_sentence_and_the_model_stays_with_what_wa
         assert (stage.engine.drafters, stage.chat.tuning.load) == ([], before)
         assert str(stranger) not in "".join(notes(stage)), "models have names"
         await stage.send("/model guide")
-        await stage.hints("Nothing changes: this model and this drafter are in use.")
+        await stage.hints("This model is loaded already, with this draft.")
         assert (len(stage.engines), stage.engine.drafters) == (1, [])
         await stage.asks("hi", "Hello there", "Bye.")
 
@@ -134,7 +134,7 @@ FAILED = Notice("warning", "drafter_failed", "The drafter could not be loaded (n
 
 async def test_a_start_that_fails_for_its_drafter_is_said_once_and_enter_loads_without(tmp_path: Path):
     stranger = save_snapshot(tmp_path / "stranger", gpt2_like())
-    differ = Failure(IncompatiblePair.code, "Draft 'stranger' cannot draft for 'guide'.", "", exit_code=6)
+    differ = Failure(IncompatiblePair.code, "'stranger' cannot draft for 'guide'.", "", exit_code=6)
     engines = ScriptedEngine(opening=[differ]), ScriptedEngine(HELLO)
     async with open_chat(*engines, tuning=guide(draft=str(stranger))) as stage:
         await stage.sees("guide is not loaded", "Load guide without a draft model")
@@ -143,7 +143,7 @@ async def test_a_start_that_fails_for_its_drafter_is_said_once_and_enter_loads_w
         await stage.until(lambda: len(stage.engines) == 2)
         assert stage.chat.tuning.load.draft == "off"
         await stage.asks("hi", "Bye.", "idle")
-        assert notes(stage) == ["✗ Draft 'stranger' cannot draft for 'guide'."]
+        assert notes(stage) == ["✗ 'stranger' cannot draft for 'guide'."]
 
 
 async def test_after_a_load_that_fails_late_the_model_before_comes_back_as_it_was(tmp_path: Path):
