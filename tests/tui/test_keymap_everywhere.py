@@ -113,7 +113,7 @@ async def test_the_keys_beside_the_chats_can_be_others():
 
 async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():
     keys = own_keys({"chats.pin": "f8", "find.next": "f9", "msg.copy": "x", "models.close": "f10", "new": "f12"})
-    async with open_chat(ScriptedEngine(HELLO), tuning=keys, size=(100, 140)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=keys, size=(100, 180)) as stage:
         await stage.ready()
         await stage.sees("F12 New")
         await stage.pilot.press("f1")
