@@ -45,9 +45,7 @@ class Prompt(TextArea, inherit_bindings=False):
         Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", key_display="^J", priority=True, id="newline"),
         Binding("tab", "complete", "Complete", show=False, id="complete"),
         # as in a shell
-        Binding(
-            "ctrl+underscore,ctrl+slash,super+z", "undo", "Undo what was typed", show=False, id="typing.undo"
-        ),  # as in a shell
+        Binding("ctrl+underscore,ctrl+slash,super+z", "undo", "Undo what was typed", show=False, id="typing.undo"),
         Binding("up", "cursor_up", "Up; with nothing typed: edit your last message", show=False, id="up"),
     ]
 
