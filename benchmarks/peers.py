@@ -21,7 +21,7 @@ from localspec.core import processor
 from localspec.core.requests import Message
 from localspec.core.weight_formats import find_format
 from localspec.engine.linear import dtype_of
-from localspec.runtime.open import Opened
+from localspec.runtime.opened import Opened
 
 ENGINE = "llama.cpp"
 

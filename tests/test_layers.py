@@ -35,7 +35,7 @@ ROW = {name: row for row, names in enumerate(ROWS) for name in names.split()}
 HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "tokenizers", "jinja2", "huggingface_hub"}
 NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
 NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
-ROOMS_OF_TENSORS = ("engine", "loading", "runtime.open", "bench", "cli.doctor")
+ROOMS_OF_TENSORS = ("engine", "loading", "runtime.attach", "runtime.open", "bench", "cli.doctor")
 AT_HOME = (  # what measures the screen, and the weights themselves; not for a bare box
     "benchmarks.chat",
     "benchmarks.held",

@@ -18,8 +18,9 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from benchmarks.shapes.agreement import ForcedAgreement
 from benchmarks.shapes.random_weights import SHAPES, make_decoder, random_tensors
 from localspec.core import paths, processor
-from localspec.core.events import Loading, Memory, ModelCard, Ready, SpecCard
-from localspec.core.requests import LoadRequest, Message, SamplingOptions
+from localspec.core.errors import UsageError
+from localspec.core.events import Loading, Memory, ModelCard, Notice, Ready, SpecCard
+from localspec.core.requests import ChangeDrafter, LoadRequest, Message, SamplingOptions
 from localspec.core.weight_formats import ListedFormat
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
@@ -30,7 +31,9 @@ from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.prompt import Prompter
-from localspec.runtime.model import Model, Parts
+from localspec.runtime.drafting import Drafting
+from localspec.runtime.model import Model
+from localspec.runtime.parts import Parts
 
 SEED = 0
 AGREEMENT, LENGTH = 0.8, 4
@@ -68,9 +71,10 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
     drafter = ForcedAgreement(EarlyExitDrafter(decoder, leave), [*prompt, *said], AGREEMENT)
     drafter.toss(SEED)
     session.drafter = drafter
+    spec = SpecCard("early-exit", f"forced agreement {AGREEMENT}", LENGTH, exit_layer=leave)
     ready = Ready(
         ModelCard(f"{request.model}, random", kind, "cpu", context, chat=True),
-        SpecCard("early-exit", f"forced agreement {AGREEMENT}", LENGTH, exit_layer=leave),
+        spec,
         Memory(target_bytes=decoder.weights.num_bytes, drafter_bytes=0, kv_bytes=0),
     )
     yield ready
@@ -79,13 +83,19 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
             ready,
             prompter,
             session,
-            policy=SteerablePolicy("on", LENGTH),
+            decoder,
+            Drafting(spec, drafter, SteerablePolicy("on", LENGTH)),
             defaults=SamplingOptions(temperature=0.0),
             stop_ids=frozenset(),
-            decoders=(decoder,),
+            another=no_other,
             owned=(decoder,),
         )
     )
+
+
+def no_other(_: ChangeDrafter) -> Generator[Loading | Notice, None, Drafting]:
+    raise UsageError("Its agreement is forced: there is no other drafter.")
+    yield
 
 
 def kept(file: Path) -> list[int]:

@@ -27,9 +27,11 @@ from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import AUTO, FLOATS
 from localspec.engine.drafters import table
 from localspec.models.catalog import DraftEntry, Entry
+from localspec.runtime.attach import attach
 from localspec.runtime.draft_choice import draft_target, exit_layers, requested
 from localspec.runtime.model import Model
-from localspec.runtime.open import Opened, attach, open_target, swept_key
+from localspec.runtime.open import open_target
+from localspec.runtime.opened import Opened, swept_key
 
 
 class Contender(Protocol):

@@ -27,7 +27,8 @@ from localspec.core.requests import MAX_DRAFT, AskedDraft, EarlyExit, LoadReques
 from localspec.core.sanitize import one_line
 from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.runtime.draft_choice import choose, requested
-from localspec.runtime.open import Opened, open_target, swept_key
+from localspec.runtime.open import open_target
+from localspec.runtime.opened import Opened, swept_key
 
 Setting = Literal["exit-layer", "k"]
 Tried = tuple[int, DraftLength]  # exit layer and draft length

@@ -77,7 +77,7 @@ def chat(
     """
     start_without_collecting()
     from localspec import history as chats
-    from localspec.cli.pulling.missing import pull_if_missing
+    from localspec.cli.pulling.missing import own_model_named, pull_if_missing
     from localspec.config.reading import read
     from localspec.runtime.draft_choice import check
     from localspec.tui import app
@@ -87,7 +87,8 @@ def chat(
         raise UsageError("--continue, --chat and --no-history cannot be combined.", hint="Use one of them.")
     settings = read()
     past = chats.recall(chat_id) if latest or chat_id is not None else None
-    with laid_to_config() if model is None and past is None else nullcontext():
+    laid = laid_to_config() if model is None and past is None else nullcontext()
+    with laid, own_model_named(past.chat if past and not model else None):
         model = model or (past.chat.model_key if past else settings.default_model)
         pull_if_missing(model, given["draft"])
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
@@ -147,7 +148,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         sampling=precedence.sampling(settings, entry, given_sampling(given), preset),
         template=None if raw or entry is None else named_templates.find(entry.template or named_templates.OWN),
     )
-    return answer_once(precedence.load_request(settings, catalog, model, given_load_options(given)), request, output)
+    load = precedence.load_request(settings, catalog, model, given_load_options(given))
+    return answer_once(load, request, output, precedence.usual(settings, named))
 
 
 @cli.command()

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any  # Any: JSON
 
+import msgspec
+from msgspec.structs import replace
+
 from localspec.cli.io import as_json, print_event, print_notice
 from localspec.cli.progress import Progress
+from localspec.config import precedence
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, LocalspecError
 from localspec.core.events import AnyEvent, Failure, Loading, Notice, Step
-from localspec.core.requests import GenerateRequest, LoadRequest
+from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.core.sanitize import clean
 from localspec.runtime.api import LLM, Result, Stream, load_events
 from localspec.runtime.sampling_defaults import check_limits, check_ranges
@@ -41,13 +45,14 @@ class Output:
     verbose: bool = False
 
 
-def answer_once(load: LoadRequest, request: GenerateRequest, output: Output) -> int:
-    """Prints the answer and returns the exit code; a base model completes the text, with a notice."""
+def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usual: SamplingOptions) -> int:
+    """Prints the answer and returns the exit code; a base model completes the text, with a notice. `usual`: sampling
+    options for a model that names no temperature."""
     try:
         check_limits(request)  # before loading, which may take minutes
         check_ranges(request.sampling.given)
         with open_quietly(load, output) as llm:
-            request = completion_if_base(llm, request, output)
+            request = completion_if_base(llm, with_defaults(llm, request, usual), output)
             stream = llm.answer(request)
             with stop_on_interrupt(stream):
                 result = show(stream, output)
@@ -78,6 +83,11 @@ def open_quietly(load: LoadRequest, output: Output) -> LLM:
                 bar.show(event)
 
         return drain(load_events(load), show_event)
+
+
+def with_defaults(llm: LLM, request: GenerateRequest, usual: SamplingOptions) -> GenerateRequest:
+    own = msgspec.convert(llm.ready.model.sampling, SamplingOptions)
+    return replace(request, sampling=precedence.over_all(request.sampling, precedence.defaults(own, usual)))
 
 
 def is_news(notice: Notice, load: LoadRequest, output: Output) -> bool:

@@ -1,19 +1,34 @@
-"""Precedence: a flag, the environment, models.toml, config.toml, the built-in value. Reads no file itself."""
+"""Precedence: a flag, the environment, models.toml, config.toml, the built-in value. Reads no file itself.
+
+Of sampling: what is set, the preset, models.toml, config.toml, the model's own generation_config.json, and at last the
+preset `balanced`, for a model that names no temperature.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any  # Any: what was given on the command line, by name
 
-from localspec.config.tables import Config, PresetTable
+from localspec.config.tables import USUAL, Config, PresetTable
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.events import DraftLength
-from localspec.core.requests import SAMPLING_FIELDS, LoadRequest, SamplingOptions
+from localspec.core.requests import LONGEST_NUMBER, MOST_TOKENS, SAMPLING_FIELDS, LoadRequest, SamplingOptions
 from localspec.models.catalog import Catalog, Entry
 
 NO_PRESET = PresetTable()
+PRESET, MODELS_OWN = "preset", "the model's own"
+SETTABLE = (*SAMPLING_FIELDS, "max_tokens", "stop")
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Sampling options that one source gives."""
+
+    source: str
+    options: SamplingOptions
 
 
 def load_request(config: Config, catalog: Catalog, model: str, given: Mapping[str, Any]) -> LoadRequest:
@@ -54,8 +69,30 @@ def sampling(
     config: Config, entry: Entry | None, given: SamplingOptions, preset: PresetTable = NO_PRESET
 ) -> SamplingOptions:
     """The sampling options that were given anywhere; the model's own defaults come later."""
+    return over_all(given, layers(config, entry, preset))
+
+
+def layers(config: Config, entry: Entry | None, preset: PresetTable) -> tuple[Layer, ...]:
+    """What was given elsewhere than in the chat or by a flag, the first with a value before the others."""
     catalogued = entry.sampling if entry is not None else SamplingOptions()
-    return given.over(preset).over(catalogued).over(config.sampling)
+    return Layer(PRESET, preset), Layer("models.toml", catalogued), Layer("config.toml", config.sampling)
+
+
+def defaults(own: SamplingOptions, usual: SamplingOptions) -> tuple[Layer, ...]:
+    """The layers that come last: the model's own options, and those of `balanced` where it names no temperature."""
+    beneath = usual if own.temperature is None else SamplingOptions()
+    return Layer(MODELS_OWN, own), Layer(USUAL, beneath)
+
+
+def usual(config: Config, preset: str | None) -> SamplingOptions:
+    """The options of `balanced`, which a preset that was chosen sets aside as a whole."""
+    return SamplingOptions() if preset else SamplingOptions().over(config.preset(USUAL))
+
+
+def over_all(given: SamplingOptions, beneath: tuple[Layer, ...]) -> SamplingOptions:
+    for layer in beneath:
+        given = given.over(layer.options)
+    return given
 
 
 def entry_of(catalog: Catalog, model: str) -> Entry | None:
@@ -69,10 +106,10 @@ def option(name: str, typed: str) -> float | int:
     """A sampling option as it was typed; UsageError says what it may be."""
     field = SAMPLING_FIELDS.get(name)
     if field is None:
-        near = difflib.get_close_matches(name, SAMPLING_FIELDS, n=1)
+        near = difflib.get_close_matches(name, SETTABLE, n=1)
         raise UsageError(
             f"There is no option '{name[:40]}'" + (f"; did you mean '{near[0]}'?" if near else "."),
-            hint="" if near else f"Available: {', '.join(SAMPLING_FIELDS)}.",
+            hint="" if near else f"Available: {', '.join(SETTABLE)}.",
         )
     try:
         value = field.kind(typed)
@@ -86,3 +123,12 @@ def check_option(name: str, value: float, typed: str) -> None:
     field = SAMPLING_FIELDS[name]
     if not field.takes(value):
         raise UsageError(f"{name} is {field.range}, not '{typed[:40]}'.")
+
+
+def token_limit(typed: str) -> int | None:
+    """A limit of an answer's length as it was typed; None for `none`."""
+    if typed == "none":
+        return None
+    if typed.isdecimal() and len(typed) <= LONGEST_NUMBER and 1 <= int(typed) <= MOST_TOKENS:
+        return int(typed)
+    raise UsageError(f"max_tokens is a whole number from 1 to {MOST_TOKENS}, or none, not '{typed[:40]}'.")

@@ -9,7 +9,7 @@ import msgspec
 
 from localspec.core.errors import UsageError
 from localspec.core.events import Mode
-from localspec.core.requests import PROBE_EVERY, SamplingOptions
+from localspec.core.requests import MOST_TOKENS, PROBE_EVERY, SamplingOptions
 from localspec.core.weight_formats import ListedOrAuto
 from localspec.models.catalog_file import Context, Drafted
 
@@ -34,12 +34,14 @@ class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ChatTable(Table, frozen=True):
-    """[chat]: which key sends, whether chats are kept, and what they are called."""
+    """[chat]: which key sends, whether chats are kept and what they are called, and how many tokens an answer has at
+    most."""
 
     send_key: SendKey = "enter"
     context_overflow: Overflow = "ask"
     history: bool = True
     title: Literal["first-line", "none"] = "first-line"
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)] | None = None
 
 
 class ProvenanceTable(Table, frozen=True):
@@ -103,6 +105,7 @@ PRESETS = {
     "balanced": PresetTable(temperature=0.7, top_p=0.95),
     "creative": PresetTable(temperature=1.0, min_p=0.05),
 }
+USUAL = "balanced"  # the preset of a model that names no temperature
 
 
 class Config(Table, frozen=True):

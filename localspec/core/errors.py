@@ -77,14 +77,15 @@ class DoesNotFit(LocalspecError):
 class ContextOverflow(LocalspecError):
     """The prompt is longer than the context. The user shortens it, raises --ctx or starts a new chat.
 
-    `turns_over`: so many of the oldest turns must go for the rest to fit; 0 where that would not help.
+    `turns_over`: so many of the oldest turns must go for the rest to fit; 0 where that would not help. `prompt_n`: the
+    prompt's tokens.
     """
 
     code, exit_code = "context_overflow", 5
 
-    def __init__(self, message: str, *, hint: str = "", turns_over: int = 0) -> None:
+    def __init__(self, message: str, *, hint: str = "", turns_over: int = 0, prompt_n: int = 0) -> None:
         super().__init__(message, hint=hint)
-        self.turns_over = turns_over
+        self.turns_over, self.prompt_n = turns_over, prompt_n
 
 
 class IncompatiblePair(LocalspecError):

@@ -55,7 +55,7 @@ class Token(Record, frozen=True):
 
 class ModelCard(Record, frozen=True):
     """The loaded target. `quant` is the weight format, `context_max` in tokens; `layers` 0: unknown. `revision` is the
-    version of the weights."""
+    version of the weights; `sampling` its own sampling defaults, by option."""
 
     name: str
     quant: str
@@ -64,6 +64,12 @@ class ModelCard(Record, frozen=True):
     chat: bool
     layers: int = 0
     revision: str = ""
+    sampling: dict[str, int | float] = {}
+
+    @property
+    def is_offloaded(self) -> bool:
+        """Whether layers are read from elsewhere for every step; `device` then names both."""
+        return " and " in self.device
 
 
 class SpecCard(Record, frozen=True):
@@ -251,13 +257,14 @@ class Done(Event, frozen=True):
 
 
 class Failure(Event, frozen=True):
-    """The generation or the start ended in an error. `turns_over` is a ContextOverflow's."""
+    """The generation or the start ended in an error. `turns_over` and `prompt_n` are a ContextOverflow's."""
 
     code: str
     message: str
     hint: str = ""
     exit_code: int = 1
     turns_over: int = 0
+    prompt_n: int = 0
 
 
 AnyEvent = Loading | Ready | Steered | Prefill | Step | Notice | Done | Failure

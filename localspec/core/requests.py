@@ -20,6 +20,7 @@ Role = Literal["system", "user", "assistant"]
 PROBE_EVERY = 16  # rounds
 RANDOM_SEED = -1  # a new one every time, also where an option of lower precedence has a seed
 MAX_DRAFT = 16  # tokens
+MOST_TOKENS = 1 << 20  # of one answer, where the user sets a limit
 LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
 
 
@@ -137,7 +138,8 @@ class SamplingOptions(Record, frozen=True, forbid_unknown_fields=True):
     # Flags, tables, forms and checks are made from these fields.
 
     temperature: (
-        Annotated[float, option(0, 100, "T", "Sampling temperature; 0 is greedy.  [default: the model's]")] | None
+        Annotated[float, option(0, 100, "T", "Sampling temperature; 0 is greedy.  [default: the model's, or 0.7]")]
+        | None
     ) = None
     top_k: Annotated[int, option(0, 1 << 22, "N", "Sample from the N most likely tokens.")] | None = None
     top_p: (
@@ -215,6 +217,15 @@ class SpecWish(Record, frozen=True, tag="steer"):
             return cls("off")
         said = cls() if k == "auto" else cls("on", k)
         return said if mode == "auto" else cls(mode, said.k)
+
+
+class ChangeDrafter(Record, frozen=True, tag="drafter"):
+    """Draft otherwise from now on, for the model that is loaded: its weights and the conversation stay. The fields are
+    those of LoadRequest."""
+
+    draft: AskedDraft = "auto"
+    k: DraftLength = "auto"
+    mode: Mode = "auto"
 
 
 def read_draft_length(written: str | int) -> DraftLength | None:

@@ -26,6 +26,7 @@ from localspec.history.records import (
     WhenFull,
     first_line,
 )
+from localspec.history.titles import title_of
 from localspec.history.tree import Tree
 from localspec.history.turns import (
     OWN,
@@ -39,6 +40,7 @@ from localspec.history.turns import (
     Opened,
     Removed,
     Shortened,
+    Titled,
     Update,
 )
 
@@ -76,6 +78,7 @@ __all__ = [
     "Shortened",
     "Status",
     "StoredMessage",
+    "Titled",
     "Totals",
     "Tree",
     "Update",
@@ -85,6 +88,7 @@ __all__ = [
     "first_line",
     "peek",
     "recall",
+    "title_of",
     "with_attachments",
 ]
 

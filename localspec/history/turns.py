@@ -73,6 +73,13 @@ class Shortened(Record, frozen=True):
     untold: int
 
 
+class Titled(Record, frozen=True):
+    """The chat is called so from now on; with `instead_of` only if it is still called that."""
+
+    title: str
+    instead_of: str | None = None
+
+
 class Left(Record, frozen=True):
     """The chat was left: the next question starts another."""
 
@@ -89,7 +96,7 @@ class Located(Record, frozen=True):
     reply: Callable[[str | None], object]
 
 
-Update = Asked | Answered | Edited | Moved | Removed | Instructed | Shortened | Left | Opened | Located
+Update = Asked | Answered | Edited | Moved | Removed | Instructed | Shortened | Titled | Left | Opened | Located
 
 
 class Turns:
@@ -124,6 +131,8 @@ class Turns:
                 history.change(self._chat_id, system=update.system)
             case Shortened() if self._chat_id is not None:
                 history.change(self._chat_id, when_full=update.when_full, untold=update.untold)
+            case Titled() if self._chat_id is not None:
+                self._title(history, self._chat_id, update)
             case Left():
                 self._continue(None)
             case Opened():
@@ -171,6 +180,11 @@ class Turns:
         """The chat was deleted elsewhere: the next question starts another."""
         self._continue(None)
         return NoSuchChat(fault.message, hint="Your next message starts a new chat.")
+
+    def _title(self, history: History, chat_id: str, titled: Titled) -> None:
+        with suppress(NoSuchChat):  # deleted by another program: the next question finds that out
+            if titled.instead_of in (None, history.find_chat(chat_id).title):
+                history.change(chat_id, title=titled.title)
 
     def _remove(self, history: History, chat_id: str, message_id: int) -> None:
         """Deletes the message, then a chat that is left empty: a retry finds the first step done."""

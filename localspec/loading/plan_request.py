@@ -31,6 +31,7 @@ from localspec.engine.generic_arch import GenericArch, is_generic, read_any
 from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.stored import stored_format
 
+LEAST_CONTEXT = 32  # tokens; a template alone takes more than half of them
 DEFAULT_CONTEXT = 8192  # tokens; a longer one is asked for, because its KV store is paid for at load
 
 
@@ -155,6 +156,15 @@ def choose_context(name: str, longest: int, asked: int | None) -> int:
     """The context asked for, else the default as far as the model goes."""
     if asked is None:
         return min(longest, DEFAULT_CONTEXT)
-    if not 1 < asked <= longest:
-        raise UsageError(f"--ctx {asked:,} is outside what {name} was made for.", hint=f"Use --ctx 2 to {longest}.")
+    check_context(asked)
+    if asked > longest:
+        hint = f"Use --ctx {LEAST_CONTEXT} to {longest}."
+        raise UsageError(f"--ctx {asked:,} is outside what {name} was made for.", hint=hint)
     return asked
+
+
+def check_context(asked: int | None) -> None:
+    """UsageError for a context in which no question fits, whatever the model."""
+    if asked is not None and asked < LEAST_CONTEXT:
+        message = f"--ctx {asked:,} is too short: a question and its answer must fit."
+        raise UsageError(message, hint=f"Use --ctx {LEAST_CONTEXT} or more.")

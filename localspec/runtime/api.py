@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from collections import deque
 from collections.abc import AsyncIterator, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice,
 from localspec.core.requests import (
     SAMPLING_FIELDS,
     AskedDraft,
+    ChangeDrafter,
     GenerateRequest,
     LoadRequest,
     Message,
@@ -128,6 +130,12 @@ class LLM:
     def steer(self, wish: SpecWish) -> SpecCard:
         """Speculate so from the next round on, whatever is being answered; says how it is done now. From any thread."""
         return self._model.steer(wish)
+
+    def change_drafter(self, draft: AskedDraft, *, k: str | int = "auto") -> SpecCard:
+        """Draft otherwise from now on, as `load` takes it; says how it is done now. The model is not read again, and a
+        conversation stays in the cache. A drafter that cannot be loaded leaves plain decoding."""
+        deque(self._model.change_drafter(ChangeDrafter(draft, draft_length(k))), maxlen=0)
+        return self._model.spec
 
     def generate(self, prompt: str | Messages, **options: Any) -> Result:
         """One whole answer; options as for `stream`."""

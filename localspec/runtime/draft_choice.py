@@ -18,7 +18,7 @@ from localspec.engine.arch import Arch
 from localspec.engine.drafters import table
 from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, DraftTarget
 from localspec.engine.generic_arch import read_any
-from localspec.loading.plan_request import check_memory
+from localspec.loading.plan_request import check_context, check_memory
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
@@ -59,6 +59,7 @@ def check(request: LoadRequest) -> None:
     """Refuses what can be refused before any file of a model is read."""
     draft_length(request.k)
     check_memory(request.weights.max_memory)
+    check_context(request.weights.ctx)
     check_threads(request.weights.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
@@ -66,16 +67,6 @@ def check(request: LoadRequest) -> None:
     draft = requested(request.draft)
     if table.has_model(draft.kind):
         find_draft(draft.argument, entry, catalog)
-
-
-def check_files(request: LoadRequest) -> None:
-    """Refuses what the headers of the model's files show: that this is no model, or has no such exit layer."""
-    catalog = Catalog.load()
-    entry = catalog.resolve(request.model)
-    snapshot = open_snapshot(entry.path, entry.key)
-    draft = requested(request.draft)
-    if row := DRAFTERS.get(draft.kind):
-        row.check(draft.argument, draft_target(entry, snapshot))
 
 
 def requested(asked: AskedDraft) -> DraftRequest:
@@ -155,9 +146,11 @@ def choose(
     choice = checked(request, entry, target)
     if not table.has_model(choice.kind):
         return choice
-    named = entry.named_draft(request.argument)
-    drafter = open_snapshot(find_draft(request.argument, entry, catalog), request.argument)
-    return paired(replace(choice, k=named.k) if named else choice, drafter, target)
+    named, argument = entry.named_draft(request.argument), request.argument
+    found = find_draft(argument, entry, catalog)
+    drafter = open_snapshot(found, argument if named else catalog.resolve(argument).name)
+    choice = replace(choice, k=named.k) if named else choice
+    return paired(replace(choice, name=argument), drafter, target)
 
 
 def checked(request: DraftRequest, entry: Entry, target: Snapshot) -> Choice:
@@ -177,7 +170,7 @@ def checked(request: DraftRequest, entry: Entry, target: Snapshot) -> Choice:
 
 def paired(choice: Choice, drafter: Snapshot, target: Snapshot) -> Choice:
     """The choice with the model that drafts."""
-    return replace(choice, name=drafter.name, snapshot=drafter, notice=pairing_notice(drafter, target))
+    return replace(choice, snapshot=drafter, notice=pairing_notice(drafter, target))
 
 
 def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
@@ -202,7 +195,8 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
         choice = replace(checked(draft.request, entry, target), k=draft.k)
         if not table.has_model(draft.kind):
             return choice
-        return paired(choice, open_snapshot(entry_folder(draft, catalog), str(draft.model)), target)
+        name = str(draft.model)
+        return paired(replace(choice, name=name), open_snapshot(entry_folder(draft, catalog), name), target)
     except (IncompatiblePair, NotDownloaded) as fault:
         return Choice(
             "off",
@@ -236,6 +230,9 @@ def no_rewind(target: Snapshot) -> Choice:
 
 def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
     """A notice about a draft model for this target, if any; IncompatiblePair when it cannot draft for it."""
+    if drafter.folder.resolve() == target.folder.resolve():
+        message = f"{target.name} drafts for itself: a draft costs as much as the answer, so this is never faster."
+        return Notice("warning", "own_draft", message, "Use a smaller model, or --draft off.")
     verdict = pair(target, drafter)
     if verdict.reason == "broken-tokenizer":
         raise CheckpointError(f"{verdict.detail}.", hint=REPEAT)

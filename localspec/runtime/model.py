@@ -6,19 +6,25 @@ Knows text and events on one side, the session on the other. Knows nothing about
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from localspec.core import calibration
-from localspec.core.errors import Cancelled, ContextOverflow, EngineDied, EngineError, UsageError, first_line
-from localspec.core.events import AnyEvent, Done, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
-from localspec.core.requests import GenerateRequest, SamplingOptions, SpecWish, draft_length
-from localspec.engine.cuda_graphs import Graphed
+from localspec.core.errors import (
+    Cancelled,
+    ContextOverflow,
+    EngineDied,
+    EngineError,
+    UsageError,
+    first_line,
+)
+from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Prefill, Ready, SpecCard, Stats, Step
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish, draft_length
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
@@ -28,15 +34,17 @@ from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.policy import Policy, SteerablePolicy
-from localspec.engine.protocols import Resident, Round, Sampler, is_layered
+from localspec.engine.protocols import Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session
 from localspec.loading.devices import is_lost
-from localspec.loading.threads import Threads
-from localspec.models.folding import READ_AS, Folding
+from localspec.models.folding import READ_AS
 from localspec.models.prompt_sandbox import AnyPrompter
 from localspec.runtime.continuation import go_on
+from localspec.runtime.drafting import Drafting, without_drafter
+from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_otherwise
+from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
 from localspec.runtime.shortening import turns_over
@@ -46,37 +54,8 @@ from localspec.runtime.usage import peak_bytes
 
 Item = TypeVar("Item")
 LOAD_AGAIN = "Load it again; what was written is kept."
+FAILED = "it failed"
 MORE_MEMORY = "Close other programs, or load it again with a smaller --ctx."
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """The parts of a Model. `decoders`: their weight reads are counted; `owned`: closed with the model."""
-
-    ready: Ready
-    prompter: AnyPrompter
-    session: Session
-    policy: SteerablePolicy
-    defaults: SamplingOptions
-    stop_ids: frozenset[int]
-    decoders: tuple[Resident, ...]
-    owned: tuple[Closable, ...] = ()
-    threads: Threads | None = None  # None where their count stays
-    greedy_draft: bool = False
-    calibration_key: str = ""
-    folding: Folding | None = None
-
-    def without_drafter(self) -> Parts:
-        """Closes the drafter's decoder; returns the parts without it."""
-        target, *drafters = self.decoders
-        for decoder in drafters:
-            decoder.close()
-        self.session.drafter = NoDrafter()
-        return replace(self, decoders=(target,), owned=tuple(one for one in self.owned if one not in drafters))
 
 
 class Model:
@@ -100,11 +79,16 @@ class Model:
 
         The next answer may begin when this one has ended, was closed or was garbage-collected.
         """
+        with self._alone(), self._temporary_drafter(request.exit_layer):
+            yield from self._answer(request, cancelled)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Refuses another answer, and another drafter, until this ends."""
         if not self._answering.acquire(blocking=False):
             raise UsageError("The model is in the middle of another answer.", hint="Read that to its end, or close it.")
         try:
-            with self._temporary_drafter(request.exit_layer):
-                yield from self._answer(request, cancelled)
+            yield
         finally:
             self._answering.release()
 
@@ -134,7 +118,8 @@ class Model:
             reason = "cancelled"
         except ContextOverflow as fault:
             turns = self._turns_over(request)
-            raise ContextOverflow(fault.message, hint=self._remedies(turns), turns_over=turns) from fault
+            hint, prompt_n = self._remedies(turns), fault.prompt_n
+            raise ContextOverflow(fault.message, hint=hint, turns_over=turns, prompt_n=prompt_n) from fault
         except (RuntimeError, MemoryError) as fault:
             if is_out_of_memory(fault):
                 raise EngineError("Memory ran out while answering.", hint=MORE_MEMORY) from fault
@@ -151,9 +136,45 @@ class Model:
         wish = SpecWish(wish.mode, draft_length(wish.k))
         wish = SpecWish.of(wish.k) if wish.mode == "on" and wish.k != "auto" else wish  # on with 0 is off
         if self.spec.kind != "off":
-            self._parts.policy.steer(wish.mode, wish.k)
+            self._parts.drafting.policy.steer(wish.mode, wish.k)
             self.spec = msgspec.structs.replace(self.spec, mode=wish.mode, k=wish.k)
         return self.spec
+
+    def change_drafter(self, asked: ChangeDrafter) -> Generator[Loading | Notice | Ready, None, None]:
+        """Drafts with another drafter from now on, then Ready again. Weights and conversation of the target stay; what
+        was measured of the drafter before is forgotten. A drafter that fails is a Notice, and none drafts."""
+        with self._alone():
+            self._draft_by(without_drafter(self._parts.drafting.policy, FAILED))  # its memory may be needed
+            give_back()
+            failed: Notice | None = None
+            try:
+                self._draft_by((yield from self._parts.another(asked)))
+            except EngineDied:
+                raise
+            except Exception as fault:
+                failed = drafter_failed(f"The drafter could not be loaded ({first_line(fault)}).")
+            self.ready = self._ready_again()
+            self.tally.add(self.ready)
+            yield from graph_notices(self._parts.decoders)
+            yield self.ready
+            if failed is not None:
+                yield failed
+
+    def _draft_by(self, drafting: Drafting) -> None:
+        """Drafts so from now on; frees the memory of the drafter before."""
+        self._read_by_drafters += sum(decoder.bytes_read for decoder in self._parts.drafting.decoders)
+        self._held = self._parts.drafted_by(drafting)
+        self.spec = drafting.spec
+
+    def _ready_again(self) -> Ready:
+        """What is loaded, with the drafter that there is now."""
+        decoders = self._parts.decoders
+        memory = msgspec.structs.replace(
+            self.ready.memory,
+            drafter_bytes=sum(decoder.weights.num_bytes for decoder in decoders[1:]),
+            kv_bytes=sum(decoder.cache.num_bytes for decoder in decoders),
+        )
+        return msgspec.structs.replace(self.ready, spec=self.spec, memory=memory)
 
     def forget(self) -> None:
         """Drop the conversation from the cache: the next prompt is read from its start."""
@@ -162,7 +183,7 @@ class Model:
     def close(self) -> None:
         """Frees weights, caches and threads. Closing twice does no harm; all else then raises UsageError."""
         held, self._held = self._held, None
-        for part in held.owned if held else ():
+        for part in (held.drafting, *held.owned) if held else ():
             part.close()
 
     def check_open(self) -> None:
@@ -184,7 +205,7 @@ class Model:
         """Drafts with the target's first layers for one answer, if that was asked for."""
         session = self._session
         if exit_layer is not None:
-            target = self._parts.decoders[0]
+            target = self._parts.target
             check_exit(exit_layer, self.ready.model.layers, self.ready.model.name)
             assert is_layered(target)
             session.drafter = TemporaryDrafter(EarlyExitDrafter(target, exit_layer), session.drafter)
@@ -212,7 +233,7 @@ class Model:
             stop_ids |= prompter.control_ids.intersection(ids)
         usable = prompter.num_ids
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
-        self._look = FirstLook(make_sampler(sampling, greedy_draft=self._parts.greedy_draft))
+        self._look = FirstLook(make_sampler(sampling, greedy_draft=self._parts.drafting.greedy))
         sampler: Sampler = RecordingSampler(self._look) if request.draft_probabilities else self._look
         self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
         if request.continues:
@@ -228,7 +249,7 @@ class Model:
 
     def _remedies(self, turns_over: int) -> str:
         """Remedies for a prompt that is too long: a new chat only if the question fits alone."""
-        card, longest = self.ready.model, self._parts.decoders[0].arch.max_context
+        card, longest = self.ready.model, self._parts.target.arch.max_context
         can_grow, fits_alone = card.context_max < longest, turns_over > 0
         ways = ["Shorten it", *["start a new chat"] * fits_alone, *[f"raise --ctx, up to {longest}"] * can_grow]
         return f"{', or '.join(ways)}."
@@ -282,7 +303,7 @@ class Model:
         """The usual policy; a fresh one for a temporary drafter, since measurements do not carry over."""
         if request.exit_layer is not None:
             return SteerablePolicy(self.spec.mode, self.spec.k).for_one_answer(request.speculate is not False)
-        steered = self._parts.policy
+        steered = self._parts.drafting.policy
         return steered if request.speculate is None else steered.for_one_answer(request.speculate)
 
     def _tallied(self, event: AnyEvent) -> AnyEvent:
@@ -304,11 +325,8 @@ class Model:
 
     def _drop_drafter(self, message: str) -> None:
         """Decodes plain from now on; frees the drafter's memory."""
-        self._read_by_drafters += sum(decoder.bytes_read for decoder in self._parts.decoders[1:])
-        self._held = self._parts.without_drafter()
-        self.spec = msgspec.structs.replace(self.spec, kind="off", reason="it failed")
-        hint = "The text is the same, only slower. Reload to try again."
-        self._notice = Notice("warning", "drafter_failed", message, hint)
+        self._draft_by(without_drafter(self._parts.drafting.policy, FAILED))
+        self._notice = drafter_failed(message)
         give_back()
 
     def _measured(self, prompt_seconds: float, step_seconds: list[float], bytes_read: int) -> Stats:
@@ -329,25 +347,6 @@ class Model:
 
     def _bytes_read(self) -> int:
         return self._read_by_drafters + sum(decoder.bytes_read for decoder in self._parts.decoders)
-
-
-def flat(name: str) -> Notice:
-    message = f"{name} finds every token equally likely: its weights are all zero, or so large that they overflow."
-    return Notice("warning", "flat", message, "Download the model again, or choose another.")
-
-
-def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:
-    """The last question as the model reads it; "" if that is as it was typed."""
-    pairs = zip(reversed(typed.messages or ()), reversed(read.messages or ()), strict=True)
-    was, now = next(((was, now) for was, now in pairs if was.role == "user"), (None, None))
-    return now.content if now is not None and now != was else ""
-
-
-def graph_notices(decoders: Iterable[Resident]) -> Iterator[Notice]:
-    """Notices, once each, for decoders that cannot replay CUDA graphs."""
-    for decoder in decoders:
-        if isinstance(decoder, Graphed) and (fault := decoder.unreported_fault()):
-            yield Notice("info", "graphs", f"CUDA graphs are off: {fault}.", "The text is the same, only slower.")
 
 
 def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:

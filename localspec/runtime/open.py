@@ -1,4 +1,4 @@
-"""Opens a model for a request: catalogue, snapshot, plan, self-check, weights, drafter, session, threads.
+"""Opens a model for a request: catalogue, snapshot, plan, self-check, weights, threads, then a drafter.
 
 Yields progress and returns the Model. Decides by calling the rooms below; computes nothing itself.
 """
@@ -6,63 +6,34 @@ Yields progress and returns the Model. Decides by calling the rooms below; compu
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-import torch
-
-from localspec.core import calibration
 from localspec.core.drain import relay
-from localspec.core.errors import DoesNotFit, EngineError, LocalspecError
-from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready, SpecCard
-from localspec.core.locks import Lock
-from localspec.core.requests import AskedDraft, LoadRequest, SpecWish, WeightOptions, draft_length
+from localspec.core.errors import DoesNotFit, EngineError
+from localspec.core.events import Loading, Notice
+from localspec.core.requests import LoadRequest, draft_length
 from localspec.core.sizes import size_words
 from localspec.core.weight_formats import AUTO, FLOATS
-from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.foreign import keep_offline
 from localspec.engine.generic_arch import is_generic
 from localspec.engine.memory import give_back
-from localspec.engine.policy import SteerablePolicy
-from localspec.engine.protocols import Resident, is_layered
-from localspec.engine.session import Session
-from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device, spare_gpu_bytes, unused
+from localspec.engine.protocols import Resident
+from localspec.loading.devices import gpu_faults, unused
 from localspec.loading.footprint import footprint
 from localspec.loading.kernels import load_decoder, verify
-from localspec.loading.plan import Plan, draft_plan, ladder
-from localspec.loading.plan_request import PlanRequest, check_memory, choices
-from localspec.loading.resident import choose_threads, measure_memory, possible
-from localspec.loading.threads import Threads
-from localspec.models.catalog import Catalog, Entry
+from localspec.loading.plan import Plan, ladder
+from localspec.loading.plan_request import PlanRequest, choices
+from localspec.loading.resident import choose_threads
+from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.folding import Folding
 from localspec.models.prequantised.stored import stored_format
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime import draft_choice
 from localspec.runtime import loaded as loaded_models
-from localspec.runtime.model import Model, Parts, graph_notices
-from localspec.runtime.sampling_defaults import defaults
-
-Opening = Loading | Notice | Ready
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A target in memory, and what attaching a drafter needs. `choice`: the drafter that it was planned with;
-    `mark`: that it is loaded."""
-
-    request: LoadRequest
-    catalog: Catalog
-    entry: Entry
-    snapshot: Snapshot
-    plan: Plan
-    prompter: SandboxedPrompter
-    target: Resident
-    threads: int
-    choice: draft_choice.Choice
-    mark: Lock | None
-    folding: Folding | None = None
+from localspec.runtime.attach import attach
+from localspec.runtime.model import Model
+from localspec.runtime.opened import Opened, Opening, plan_request
 
 
 def open_model(request: LoadRequest) -> Generator[Opening, None, Model]:
@@ -100,7 +71,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     marked = loaded_models.mark(entry.path)
-    snapshot = open_snapshot(entry.path, entry.key)
+    snapshot = open_snapshot(entry.path, entry.name)
     choice = draft_choice.choose(request.draft, entry, snapshot, catalog)
     draft_choice.check_format(request.weights.draft_format, choice)
     table = entry.folding if request.folding else None
@@ -117,16 +88,6 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
     threads = choose_threads(target, request.weights.threads, every=plan.resident is not None)
     return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, marked, folding)
-
-
-def plan_request(options: WeightOptions, choice: draft_choice.Choice) -> PlanRequest:
-    """What the options and the drafter ask of a plan on this machine."""
-    device = pick_device("auto" if options.offloads else options.device, options.weight_format)
-    max_bytes, min_resident = check_memory(options.max_memory), max(choice.exit_layer, 1)
-    request = PlanRequest(options, device, max_bytes, min_resident, drafter=choice.snapshot)
-    if device == "cuda":
-        return replace(request, gpu_bytes=gpu_bytes())
-    return replace(request, gpu_bytes=spare_gpu_bytes()) if choice.snapshot and options.device != "cpu" else request
 
 
 def loaded(snapshot: Snapshot, request: PlanRequest) -> Generator[Loading | Notice, None, tuple[Plan, Resident]]:
@@ -226,106 +187,3 @@ def unsaved(snapshot: Snapshot, plan: Plan) -> str:
     if plan.weight_format.is_float:
         return "floats are not quantised"
     return "it is stored in this format already" if stored_format(snapshot.config) else ""
-
-
-def attach(
-    opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool = False
-) -> Generator[Opening, None, Model]:
-    """Attaches a drafter and a session to an open target; several Models can share one that none of them owns."""
-    entry, snapshot, plan, target = opened.entry, opened.snapshot, opened.plan, opened.target
-    choice = opened.choice
-    if draft != opened.request.draft or choice.snapshot is None:  # comparing two tokenizers takes seconds
-        choice = draft_choice.choose(draft, entry, snapshot, opened.catalog, calibration.recall(swept_key(opened)))
-    k = choice.k if k == "auto" else draft_length(k)
-    own = yield from draft_decoder(choice, opened)
-    drafter = DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
-    if choice.notice:
-        yield choice.notice
-    plain_ms = calibration.recall(timed_key(opened)).plain_ms
-    wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
-    spec = SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode)
-    can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
-    place = str(target.device) if plan.resident is None else f"{target.device} and {plan.offload_source}"
-    card = ModelCard(entry.name, plan.weight_format.name, place, plan.context, can_chat, layers, snapshot.revision)
-    drafters = (own,) if own is not None else ()
-    marks = [
-        opened.mark if owns_target else None,
-        loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None,
-    ]
-    yield from graph_notices((target, *drafters))
-    ready = Ready(card, spec, measure_memory(opened.threads, target, *drafters))
-    yield ready
-    return Model(
-        Parts(
-            ready,
-            opened.prompter,
-            Session(target, drafter if choice.kind == "off" else Guarded(drafter), device=str(target.device)),
-            policy=SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
-            defaults=defaults(entry, snapshot),
-            stop_ids=frozenset(snapshot.eos_ids),
-            decoders=(target, *drafters),
-            owned=(*((target, opened.prompter) if owns_target else ()), *drafters, *filter(None, marks)),
-            threads=Threads(possible(), opened.threads) if owns_target and may_change(opened) else None,
-            greedy_draft=choice.greedy,
-            calibration_key=timed_key(opened),
-            folding=opened.folding,
-        )
-    )
-
-
-def swept_key(opened: Opened) -> str:
-    """The key of a sweep's result: these weights in this format, whatever the count of threads."""
-    snapshot = opened.snapshot
-    return f"{snapshot.folder.resolve()} {snapshot.fingerprint} {opened.plan.label} {opened.target.device}"
-
-
-def may_change(opened: Opened) -> bool:
-    """Whether the count of threads can change between rounds: it was not given, and no bit depends on it, which holds
-    in the CPU engine with all layers in memory."""
-    return opened.request.weights.threads is None and opened.plan.packed is not None and opened.plan.resident is None
-
-
-def timed_key(opened: Opened) -> str:
-    """The key of a measured time."""
-    return f"{swept_key(opened)} x{opened.threads}"
-
-
-def draft_decoder(choice: draft_choice.Choice, opened: Opened) -> Generator[Loading | Notice, None, Resident | None]:
-    """The decoder of a drafter with a model of its own; both decoders then share the threads."""
-    if choice.snapshot is None:
-        return None
-    request = replace(plan_request(opened.request.weights, choice), device=opened.plan.device)
-    drafter = yield from load_draft(choice.snapshot, request.asking(ctx=opened.plan.context), opened.plan)
-    torch.set_num_threads(1)
-    for decoder in (opened.target, drafter):
-        if decoder.device == opened.target.device:  # where one is torch's, torch has its threads, whoever is the other
-            decoder.set_threads(opened.threads)
-    return drafter
-
-
-def load_draft(snapshot: Snapshot, request: PlanRequest, target: Plan) -> Generator[Loading | Notice, None, Resident]:
-    """Loads a draft model where its plan says; beside the target when the GPU fails."""
-    plan = draft_plan(snapshot, request, target.weight_format)
-    if plan.device == target.device:
-        yield from verify(snapshot, plan)
-        return (yield from load_decoder(snapshot, plan, stage="loading draft weights"))
-    found = yield from apart(snapshot, plan)
-    if isinstance(found, LocalspecError):
-        give_back()
-        yield Notice("warning", "draft_device", f"{found.message} {snapshot.name} drafts on the CPU.")
-        return (yield from load_draft(snapshot, replace(request, gpu_bytes=None), target))
-    yield Notice(
-        "info", "draft_device", f"{snapshot.name} drafts on the GPU, in {plan.weight_format}, for a target on the CPU."
-    )
-    return found
-
-
-def apart(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, Resident | LocalspecError]:
-    """Loads a decoder on another device than the target's; the error, without what was loaded, if that fails."""
-    try:
-        with gpu_faults():
-            yield from verify(snapshot, plan)
-            return (yield from load_decoder(snapshot, plan, stage="loading draft weights"))
-    except (DoesNotFit, EngineError) as fault:
-        fault.__cause__ = None
-        return fault.with_traceback(None)

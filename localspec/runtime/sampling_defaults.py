@@ -1,4 +1,5 @@
 """Resolves sampling options: the request's over the catalogue's, over the model's own, over greedy. Checks ranges.
+The last default of `chat` and `run` comes with their requests: config/precedence.py.
 
 Knows nothing about how sampling works.
 """
@@ -21,11 +22,13 @@ def defaults(entry: Entry, snapshot: Snapshot) -> SamplingOptions:
 
 
 def from_generation_config(config: dict[str, Any]) -> SamplingOptions:
-    """Reads transformers' fields that are in range; a model without do_sample is greedy."""
+    """Reads transformers' fields that are in range. With do_sample false a model is greedy by its own word; one that
+    says nothing of do_sample names no temperature."""
     fields = {name: field for name, field in SAMPLING_FIELDS.items() if name != "seed"}
     found = {name: config[name] for name, field in fields.items() if field.takes(config.get(name))}
     if not config.get("do_sample"):
-        return SamplingOptions(temperature=0.0, repetition_penalty=found.get("repetition_penalty"))
+        greedy = 0.0 if config.get("do_sample") is False else None
+        return SamplingOptions(temperature=greedy, repetition_penalty=found.get("repetition_penalty"))
     return SamplingOptions(**{"temperature": 1.0, **found})
 
 

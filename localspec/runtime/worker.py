@@ -28,7 +28,14 @@ from localspec.core.drain import drain
 from localspec.core.errors import ContextOverflow, EngineDied, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Failure, Ready, Steered
 from localspec.core.plain_file import plain
-from localspec.core.requests import SAMPLING_FIELDS, GenerateRequest, LoadRequest, SamplingOptions, SpecWish
+from localspec.core.requests import (
+    SAMPLING_FIELDS,
+    ChangeDrafter,
+    GenerateRequest,
+    LoadRequest,
+    SamplingOptions,
+    SpecWish,
+)
 from localspec.core.sanitize import clean
 
 if TYPE_CHECKING:
@@ -36,7 +43,8 @@ if TYPE_CHECKING:
 
 SPAWN = multiprocessing.get_context("spawn")
 EVENTS = msgspec.msgpack.Decoder(AnyEvent)
-MESSAGES = msgspec.msgpack.Decoder(tuple[GenerateRequest | SpecWish, dict[str, Any]])
+Request = GenerateRequest | SpecWish | ChangeDrafter
+MESSAGES = msgspec.msgpack.Decoder(tuple[Request, dict[str, Any]])
 ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.runtime.open:open_model"
 MOST_LOG_BYTES = 1 << 20  # then the next start begins another, and keeps this one beside it
@@ -102,6 +110,11 @@ class EngineProcess:
             self._pipe.send_bytes(packed(wish))
             self._sent.value += 1
 
+    def change_drafter(self, asked: ChangeDrafter) -> None:
+        """Queues another drafter, behind the answers asked for before; the event Ready confirms it."""
+        with self._lock, suppress(OSError):
+            self._pipe.send_bytes(packed(asked))
+
     def cancel(self) -> None:
         """The answer asked for last ends before its next forward."""
         self._stopped.value = self._asked
@@ -118,10 +131,10 @@ class EngineProcess:
         self._pipe.close()
 
 
-def packed(message: GenerateRequest | SpecWish) -> bytes:
+def packed(message: Request) -> bytes:
     """A message to the child. Sampling options go beside it, unchecked: one out of range is then a UsageError of the
     answer, and not a message that cannot be decoded."""
-    if isinstance(message, SpecWish):
+    if not isinstance(message, GenerateRequest):
         return ENCODE((message, {}))
     given = {name: float(value) if is_float(name) else value for name, value in message.sampling.given.items()}
     return ENCODE((msgspec.structs.replace(message, sampling=SamplingOptions()), given))
@@ -131,7 +144,7 @@ def is_float(option: str) -> bool:
     return SAMPLING_FIELDS[option].kind is float
 
 
-def unpacked(content: bytes) -> GenerateRequest | SpecWish:
+def unpacked(content: bytes) -> Request:
     message, given = MESSAGES.decode(content)
     return msgspec.structs.replace(message, sampling=SamplingOptions(**given)) if given else message
 
@@ -141,10 +154,10 @@ class Inbox:
 
     def __init__(self, pipe: Connection, sent: Synchronized[int]) -> None:
         self._pipe, self._sent = pipe, sent
-        self._waiting: deque[GenerateRequest] = deque()
+        self._waiting: deque[GenerateRequest | ChangeDrafter] = deque()
         self._taken = 0
 
-    def next(self) -> GenerateRequest | SpecWish:
+    def next(self) -> Request:
         return self._waiting.popleft() if self._waiting else self._receive()
 
     def wishes(self) -> Iterator[SpecWish]:
@@ -153,10 +166,10 @@ class Inbox:
             match self._receive():
                 case SpecWish() as wish:
                     yield wish
-                case GenerateRequest() as request:
+                case request:
                     self._waiting.append(request)
 
-    def _receive(self) -> GenerateRequest | SpecWish:
+    def _receive(self) -> Request:
         message = unpacked(self._pipe.recv_bytes())
         self._taken += isinstance(message, SpecWish)
         return message
@@ -179,6 +192,9 @@ def child(
             match inbox.next():
                 case SpecWish() as wish:
                     tell(pipe, Steered(model.steer(wish)))
+                case ChangeDrafter() as drafter:
+                    for event in to_the_end(model.change_drafter(drafter)):
+                        tell(pipe, event)
                 case GenerateRequest() as message:
                     answer(inbox, pipe, model, message, lambda number=asked: stopped.value >= number)  # type: ignore[misc]
                     asked += 1
@@ -241,8 +257,8 @@ def to_the_end(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
 def failure(fault: Exception) -> Failure:
     """An error as a reader sees it; the traceback of a foreign one goes to the log."""
     if isinstance(fault, LocalspecError):
-        turns_over = fault.turns_over if isinstance(fault, ContextOverflow) else 0
-        return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over)
+        over = (fault.turns_over, fault.prompt_n) if isinstance(fault, ContextOverflow) else ()
+        return Failure(fault.code, fault.message, fault.hint, fault.exit_code, *over)
     import traceback
 
     traceback.print_exception(fault)

@@ -250,6 +250,8 @@ def run(
     sink = Writer(chat=past.chat if past else None) if history else None
     begun = NewChat(tuning.name, preset=tuning.preset, system=system)
     recorder = HistoryRecorder(sink, begun, titled=tuning.config.chat.title == "first-line")
+    if past is not None:
+        recorder.called(past.chat.title)
     app = ChatApp(lambda: EngineProcess(tuning.load), system, recorder=recorder, past=past, tuning=tuning, looks=looks)
     collect_at_rest()
     try:

@@ -26,7 +26,8 @@ from localspec.core.requests import EarlyExit, LoadRequest
 from localspec.models.catalog import Catalog, DraftEntry
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import draft_choice
-from localspec.runtime.open import Opened, open_model, open_target, swept_key, timed_key
+from localspec.runtime.open import open_model, open_target
+from localspec.runtime.opened import Opened, swept_key, timed_key
 from tests.cli.test_cli import complaints
 
 GUIDE = LoadRequest.of("guide", quant="fp32", threads=1)

@@ -10,13 +10,18 @@ import sys
 from collections.abc import Iterator
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from localspec.cli.run import Output, show
+from localspec.cli.run import Output, show, with_defaults
+from localspec.config import precedence
+from localspec.config.tables import Config
 from localspec.core.errors import EngineError
-from localspec.core.events import AnyEvent, Step, Token
+from localspec.core.events import AnyEvent, ModelCard, Step, Token
+from localspec.core.requests import GenerateRequest, SamplingOptions
+from localspec.runtime.api import LLM
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, byte_level, llama2_like
@@ -62,8 +67,8 @@ def test_the_shell_can_complete_its_commands():
 
 @pytest.mark.heavy
 def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder: Path, localspec: Program):
-    words = ("run", folder / "tiny", "hello", "--max-tokens", "9", "--draft", "early-exit:2", "--stats")
-    code, out, err = localspec(*words)
+    words = ("run", folder / "tiny", "hello", "--max-tokens", "9", "--temperature", "0", "--draft", "early-exit:2")
+    code, out, err = localspec(*words, "--stats")
     assert (code, out != "") == (0, True)
     figures = json.loads(err.strip().splitlines()[-1])
     assert figures["predicted_n"] == 9
@@ -73,10 +78,28 @@ def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder: Path, 
 
 @pytest.mark.heavy
 def test_one_json_object_holds_text_and_stats(folder: Path, localspec: Program):
-    _, out, _ = localspec("run", folder / "tiny", "hello", "--max-tokens", "5", "--json")
+    _, out, _ = localspec("run", folder / "tiny", "hello", "--max-tokens", "5", "--temperature", "0", "--json")
     answer = json.loads(out)
     assert set(answer) == {"text", "finish_reason", "stats"}
     assert answer["finish_reason"] == "length"
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "found"),
+    [
+        ({}, {}, {"temperature": 0.7, "top_p": 0.95}),
+        ({"temperature": 0.0}, {}, {"temperature": 0.0}),
+        ({}, {"temperature": 0.0}, {"temperature": 0.0, "top_p": 0.95}),
+    ],
+)
+def test_a_model_that_names_no_temperature_is_asked_with_balanced(
+    own: dict[str, float], asked: dict[str, float], found: dict[str, float]
+):
+    """What it names itself is known only when it is loaded."""
+    llm = SimpleNamespace(ready=SimpleNamespace(model=ModelCard("m", "int8", "cpu", 512, True, sampling=own)))
+    request = GenerateRequest(prompt="hi", sampling=SamplingOptions(**asked))
+    usual = precedence.usual(Config(), None)
+    assert with_defaults(cast(LLM, llm), request, usual).sampling == SamplingOptions(**found)
 
 
 @pytest.mark.heavy
@@ -118,7 +141,9 @@ BAD = {
     "format": (("run", "@tiny", "hi", "--quant", "int3"), 2, "int3"),
     "a CPU's format elsewhere": (("run", "@tiny", "hi", "--quant", "int4", "--device", "cuda"), 2, "on a CPU only"),
     "context": (("run", "@tiny", "hi", "--ctx", "99999"), 2, "99,999"),
-    "context of the guide": (("run", "guide", "hi", "--ctx", "99999"), 2, "guide was made for. Use --ctx 2 to 2048."),
+    "context for nothing": (("chat", "guide", "--ctx", "5"), 2, "--ctx 5 is too short"),
+    "context for no answer": (("run", "guide", "hi", "--ctx", "5"), 2, "must fit. Use --ctx 32 or more.\n"),
+    "context of the guide": (("run", "guide", "hi", "--ctx", "99999"), 2, "guide was made for. Use --ctx 32 to 2048."),
     "temperature": (("run", "@tiny", "hi", "--temperature", "-1"), 2, "temperature"),
     "max tokens": (("run", "@tiny", "hi", "--max-tokens", "0"), 2, "max_tokens"),
     "unknown flag": (("run", "@tiny", "hi", "--draf"), 2, "'--draf'. (Did you mean one of: '--draft'"),

@@ -167,7 +167,7 @@ system = "Be odd."
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[LoadRequest, GenerateRequest]]:
     found: list[tuple[LoadRequest, GenerateRequest]] = []
-    monkeypatch.setattr("localspec.cli.run.answer_once", lambda load, request, _: found.append((load, request)))
+    monkeypatch.setattr("localspec.cli.run.answer_once", lambda load, request, *_: found.append((load, request)))
     return found
 
 

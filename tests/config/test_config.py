@@ -7,9 +7,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localspec.config import precedence
+from localspec.config import assignments, precedence
 from localspec.config.reading import read
-from localspec.config.tables import KEYS, PRESETS, Config, EngineTable, ProvenanceTable, SpecTable, variable
+from localspec.config.tables import (
+    KEYS,
+    PRESETS,
+    Config,
+    EngineTable,
+    PresetTable,
+    ProvenanceTable,
+    SpecTable,
+    variable,
+)
 from localspec.config.writing import store, store_typed, unset
 from localspec.core import paths
 from localspec.core.errors import UsageError
@@ -445,3 +454,60 @@ def test_a_folder_that_cannot_be_written_is_one_sentence(monkeypatch: pytest.Mon
     with pytest.raises(UsageError, match=r"cannot be written.*LOCALSPEC_CONFIG_DIR"):
         store("ui.theme", "nord")
     assert read() == Config()
+
+
+@pytest.mark.parametrize(
+    ("own", "given", "preset", "found"),
+    [
+        ({}, {}, None, {"temperature": 0.7, "top_p": 0.95}),
+        ({"repetition_penalty": 1.1}, {}, None, {"temperature": 0.7, "top_p": 0.95, "repetition_penalty": 1.1}),
+        ({"temperature": 0.0}, {}, None, {"temperature": 0.0}),
+        ({"temperature": 0.6, "top_k": 20}, {}, None, {"temperature": 0.6, "top_k": 20}),
+        ({}, {"temperature": 0.0}, None, {"temperature": 0.0, "top_p": 0.95}),
+        ({}, {}, "precise", {"temperature": 0.0}),
+        ({}, {}, "creative", {"temperature": 1.0, "min_p": 0.05}),
+    ],
+)
+def test_a_model_that_names_no_temperature_gets_balanced_unless_a_preset_is_chosen(
+    own: dict[str, float], given: dict[str, float], preset: str | None, found: dict[str, float]
+):
+    """Temperature 0 wins whoever says it: the model by do_sample false, a flag, or a preset."""
+    config = Config()
+    table = config.preset(preset) if preset else precedence.NO_PRESET
+    asked = precedence.sampling(config, None, SamplingOptions(**given), table)
+    last = precedence.defaults(SamplingOptions(**own), precedence.usual(config, preset))
+    assert precedence.over_all(asked, last) == SamplingOptions(**found)
+
+
+def test_balanced_may_be_the_users_own_and_its_system_prompt_comes_with_no_default():
+    config = Config(presets={"balanced": PresetTable(temperature=0.5, system="Be odd.")})
+    assert precedence.usual(config, None) == SamplingOptions(temperature=0.5)
+
+
+@pytest.mark.parametrize(
+    ("typed", "pairs"),
+    [
+        ("temperature=0.7  top_p=0.9", [("temperature", "0.7"), ("top_p", "0.9")]),
+        ('stop="###" stop=a="b c"', [("stop", "###"), ("stop", "a=b c")]),
+        (r'stop="\n\n" stop="say \"x\"\\n"', [("stop", "\n\n"), ("stop", 'say "x"\\n')]),
+        (r"stop=\n don't=", [("stop", r"\n"), ("don't", "")]),
+        ("hot", [("hot", None)]),
+        ("", []),
+    ],
+)
+def test_a_value_in_quotation_marks_may_have_blanks(typed: str, pairs: list[tuple[str, str | None]]):
+    assert [assignments.assigned(word) for word in assignments.words(typed)] == pairs
+    for _, value in pairs:
+        assert assignments.plain(assignments.quoted(value or "")) == (value or "")
+
+
+def test_a_quotation_mark_that_is_not_closed_is_a_usage_error():
+    with pytest.raises(UsageError, match="not closed: stop="):
+        assignments.words('stop="##')
+
+
+@pytest.mark.parametrize("typed", ["0", "-1", "1.5", "many", "9" * 400, str((1 << 20) + 1)])
+def test_a_limit_of_tokens_is_a_whole_number_or_none(typed: str):
+    assert (precedence.token_limit("none"), precedence.token_limit("500")) == (None, 500)
+    with pytest.raises(UsageError, match="max_tokens is a whole number from 1 to 1048576, or none"):
+        precedence.token_limit(typed)

@@ -251,7 +251,7 @@ def test_a_name_is_a_file_only_where_it_looks_like_one(models: Any, tmp_path: Pa
 @pytest.mark.usefixtures("one_state_folder")
 def test_run_answers_from_a_file(models: Any, localspec: Program):
     file, _ = models("qwen3")
-    code, out, err = localspec("run", str(file), "hello", "--max-tokens", "4", "--draft", "off")
+    code, out, err = localspec("run", str(file), "hello", "--max-tokens", "4", "--temperature", "0", "--draft", "off")
     assert (code, "Traceback" in err) == (0, False)
     assert out.strip()
 

@@ -43,6 +43,7 @@ from localspec.loading.sources import Files, Memory, Reader
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import open as opening
 from localspec.runtime.api import load_events
+from localspec.runtime.attach import attach
 from tests.support.models import ODD, TINY, random_tensors, save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
@@ -818,7 +819,7 @@ def test_threads_end_with_the_model(folder: Path):
 
 def test_a_target_that_several_share_outlives_each_of_them(folder: Path):
     opened = drain(opening.open_target(LoadRequest.of(str(folder), quant="int8", threads=2)))
-    first, second = (drain(opening.attach(opened, "early-exit:1", "auto")) for _ in range(2))
+    first, second = (drain(attach(opened, "early-exit:1", "auto")) for _ in range(2))
     first.close()
     request = localspec.runtime.api.make_request(HI, 4, (), {})
     assert list(second.answer(request))

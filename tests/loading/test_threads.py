@@ -15,7 +15,7 @@ from localspec.core.drain import drain
 from localspec.core.requests import GenerateRequest, LoadRequest, Message
 from localspec.loading import threads
 from localspec.loading.threads import LONG, SHARE, Threads
-from localspec.runtime import api
+from localspec.runtime import api, attach
 from localspec.runtime import open as opening
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
@@ -152,7 +152,7 @@ def test_no_token_depends_on_when_the_count_changes(draft: str, folder: Path, mo
     counts, used = cycle((2, 3, 1)), set[int]()
     monkeypatch.setattr(threads, "SHARE", 1e9)
     monkeypatch.setattr(threads, "FIRST_SECONDS", 0)
-    monkeypatch.setattr(opening, "possible", lambda: [1, 2, 3])
+    monkeypatch.setattr(attach, "possible", lambda: [1, 2, 3])
     monkeypatch.setattr(opening, "choose_threads", lambda *_, **__: 1)
 
     def another(self: Threads, target: Any) -> int:
@@ -181,7 +181,7 @@ def test_a_prompt_that_all_threads_read_has_the_same_answer(folder: Path, monkey
         use(count, decoders)
 
     monkeypatch.setattr(Threads, "_use", staticmethod(counted))
-    monkeypatch.setattr(opening, "possible", lambda: [1, 2, 3])
+    monkeypatch.setattr(attach, "possible", lambda: [1, 2, 3])
     monkeypatch.setattr(opening, "choose_threads", lambda *_, **__: 1)
     long = [{"role": "user", "content": "hello there general " * LONG}]
     asked: dict[str, Any] = {"max_tokens": 8, "temperature": 0}

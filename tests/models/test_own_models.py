@@ -164,7 +164,7 @@ def test_run_asks_it_as_the_file_says_unless_a_flag_does(
     says = 'ctx = 128\nquant = "fp32"\nsystem = "Be brief."\npreset = "precise"\ntemplate = "words"'
     own.write_text(MINE.replace('name = "My Own"', says))
     asked: list[tuple[LoadRequest, GenerateRequest]] = []
-    monkeypatch.setattr("localspec.cli.run.answer_once", lambda load, request, _: asked.append((load, request)) or 0)
+    monkeypatch.setattr("localspec.cli.run.answer_once", lambda load, request, *_: asked.append((load, request)) or 0)
     assert localspec("run", "mine", "hi")[0] == 0
     assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.", "--raw")[0] == 2
     assert localspec("run", "mine", "hi", "--ctx", "64", "--preset", "creative", "-s", "Be long.")[0] == 0

@@ -22,7 +22,8 @@ from localspec.loading.torch import assemble
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime.api import LLM, Result
-from localspec.runtime.open import attach, open_target
+from localspec.runtime.attach import attach
+from localspec.runtime.open import open_target
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 
 pytestmark = [pytest.mark.real, pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "verified")]

@@ -223,7 +223,9 @@ def test_of_what_a_model_says_of_sampling_only_what_can_be_is_heard():
     said = {"top_k": 50.0, "top_p": 2, "min_p": True, "temperature": "hot", "repetition_penalty": 1.1, "seed": 3}
     assert from_generation_config({**said, "do_sample": True}) == SamplingOptions(1.0, repetition_penalty=1.1)
     assert from_generation_config({"do_sample": True, "top_k": 50}) == SamplingOptions(1.0, top_k=50)
-    assert from_generation_config({"repetition_penalty": 0}) == SamplingOptions(0.0)
+    assert from_generation_config({"repetition_penalty": 0}) == SamplingOptions(), "it names no temperature"
+    assert from_generation_config({"do_sample": False, "temperature": 2}) == SamplingOptions(0.0), "greedy by its word"
+    assert resolve_sampling(SamplingOptions(), SamplingOptions(), usable=9).is_greedy, "from Python"
 
 
 @pytest.mark.parametrize(("name", "value"), [("top_k", 2.5), ("top_k", True), ("seed", "5"), ("top_p", 2)])

@@ -9,7 +9,8 @@ from torch import Tensor
 
 from localspec.core.requests import LoadRequest
 from localspec.runtime.model import Model
-from localspec.runtime.open import Opening, open_model
+from localspec.runtime.open import open_model
+from localspec.runtime.opened import Opening
 
 OPENER = "tests.support.failing_gpu:open_failing"
 ASSERT = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"

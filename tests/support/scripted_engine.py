@@ -31,11 +31,13 @@ from localspec.core.events import (
     Step,
     Token,
 )
-from localspec.core.requests import GenerateRequest, SpecWish
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 from localspec.runtime.stats import Tally
 
 READY = Ready(
-    model=ModelCard(name="guide", quant="int8", device="cpu", context_max=8192, chat=True, layers=12),
+    model=ModelCard(
+        name="guide", quant="int8", device="cpu", context_max=8192, chat=True, layers=12, sampling={"temperature": 0.0}
+    ),
     spec=SpecCard(kind="model", name="guide-draft", k="auto"),
     memory=Memory(target_bytes=100 << 20, drafter_bytes=10 << 20, kv_bytes=8 << 20),
 )
@@ -78,20 +80,24 @@ def totals(script: Sequence[AnyEvent], finish: FinishReason) -> Stats:
 
 
 class ScriptedEngine:
-    """Plays freely, or one event per permit after pause(). A wish is confirmed before the next event; scripts stay."""
+    """Plays freely, or one event per permit after pause(). A wish is confirmed before the next event; scripts stay.
+    `changes` answer the requests for another drafter, in turn."""
 
     def __init__(
         self,
         *scripts: Sequence[AnyEvent],
         opening: Sequence[AnyEvent] = (READY,),
+        changes: Sequence[Sequence[AnyEvent]] = (),
         paused: bool = False,
         before: Callable[[AnyEvent], None] = lambda _: None,
     ) -> None:
         self.requests: list[GenerateRequest] = []
         self.wishes: list[SpecWish] = []
+        self.drafters: list[ChangeDrafter] = []
         self.started = self.closed = False
         self._opening, self._scripts, self._before = opening, list(scripts), before
-        self._asked: SimpleQueue[GenerateRequest | SpecWish | None] = SimpleQueue()
+        self._changes = list(changes)
+        self._asked: SimpleQueue[GenerateRequest | SpecWish | ChangeDrafter | None] = SimpleQueue()
         self._unconfirmed: deque[SpecWish] = deque()
         self._changed = Condition()
         self._permits: float = 0 if paused else float("inf")
@@ -106,7 +112,14 @@ class ScriptedEngine:
         yield from self._play(self._opening)
         ready = any(isinstance(event, Ready) for event in self._opening)
         while ready and not self._over and (asked := self._asked.get()) is not None:
-            yield from self._play(self._scripts.pop(0)) if isinstance(asked, GenerateRequest) else self._confirm()
+            match asked:
+                case GenerateRequest():
+                    yield from self._play(self._scripts.pop(0))
+                case ChangeDrafter():
+                    self._change(_cancelled=False)  # that was of the answer before
+                    yield from self._play(self._changes.pop(0))
+                case SpecWish():
+                    yield from self._confirm()
         if self._dead and not self.closed:
             yield DIED
 
@@ -121,6 +134,10 @@ class ScriptedEngine:
             self._unconfirmed.append(wish)
             self._changed.notify_all()
         self._asked.put(wish)
+
+    def change_drafter(self, asked: ChangeDrafter) -> None:
+        self.drafters.append(asked)
+        self._asked.put(asked)
 
     def cancel(self) -> None:
         self._change(_cancelled=True)

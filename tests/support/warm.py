@@ -14,7 +14,8 @@ from unittest.mock import patch
 
 from localspec.core.requests import LoadRequest
 from localspec.runtime.model import Model
-from localspec.runtime.open import Opening, open_model
+from localspec.runtime.open import open_model
+from localspec.runtime.opened import Opening
 from tests.support import warm_sandbox
 
 

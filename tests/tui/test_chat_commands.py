@@ -17,8 +17,8 @@ from localspec.history import recall
 from localspec.models.catalog import Catalog, DraftEntry
 from localspec.tui.chat.licence import OURS, licences
 from localspec.tui.chat.report import answer_report
+from localspec.tui.control.command_search import nearest
 from localspec.tui.control.commands import COMMANDS, Command, Known, awaited, find, offers, parse
-from localspec.tui.control.finding import nearest
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.control.turns import WAITING
 from localspec.tui.themes import Look
@@ -85,7 +85,7 @@ async def test_what_an_argument_may_be_is_offered_where_it_is_known():
             ("/draft ", {"exit2", "early-exit", "auto", "off", *tuning.catalog.models}),
             ("/theme no", {"nocturne", "nord"}),
         ]:
-            stage.chat.prompt.completion.follow(typed)
+            stage.chat.prompt.completion.follow(typed, typed)
             assert {offer.usage for offer in stage.chat.prompt.completion._offers} == offered, typed
 
 
@@ -98,7 +98,7 @@ async def test_models_of_the_hubs_cache_and_of_other_programs_are_offered_too(tm
         await stage.until(lambda: stage.chat.command_line.others == ("Somebody/Far-7B", "llama.cpp:tiny-Q8_0"))
         for typed, name in (("som", "Somebody/Far-7B"), ("lla", "llama.cpp:tiny-Q8_0")):
             for command in ("model", "draft"):
-                stage.chat.prompt.completion.follow(f"/{command} {typed}")
+                stage.chat.prompt.completion.follow(text := f"/{command} {typed}", text)
                 assert [offer.usage for offer in stage.chat.prompt.completion._offers] == [name]
 
 
@@ -244,7 +244,7 @@ WRONG = {
     "/model nobody": "There is no model 'nobody'. Use the built-in model",
     "/fit much": "Write /fit, or /fit TOKENS",
     "/draft nobody": "There is no model 'nobody'. Use /draft auto",
-    "/fit 99999": "made for a context of 2 to 2,048 tokens",
+    "/fit 99999": "made for a context of 32 to 2,048 tokens",
 }
 
 

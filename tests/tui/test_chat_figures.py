@@ -428,8 +428,8 @@ async def test_the_terminals_title_has_the_same_words_as_the_state_line():
     async with open_chat(engine) as stage:
         engine.permit(2)
         await stage.send("hi")
-        await stage.sees("reading prompt 12/12")
-        assert stage.app.title == "reading prompt 12/12 · hi"
+        await stage.sees("reading 12 of 12 tokens")
+        assert stage.app.title == "reading 12 of 12 tokens · hi"
 
 
 async def test_a_warning_and_an_error_differ_from_a_note_without_colours():

@@ -227,7 +227,7 @@ async def test_a_chat_goes_on_with_what_was_said():
         await ask(stage, "unanswered")
     second = ScriptedEngine(SHORT, SHORT)
     async with kept_chat(second, past=recall()) as stage:
-        await stage.sees("Hello there, world.", "· 6 tok", "unanswered")
+        await stage.sees("Hello there, world.", " 6 tokens ·", "unanswered")
         assert "one · begun 20" in str(stage.chat.query(Note).first().content)
         await ask(stage, "two")
         said = [Message("user", "one"), Message("assistant", BYE), Message("user", "two")]
@@ -541,7 +541,9 @@ def test_a_chat_goes_on_with_its_own_model(
         assert asked[-1].model == model
     folder.rmdir()
     assert localspec(monkeypatch, "chat", "-c") == 3
-    assert f"There is no folder or file {folder}." in capsys.readouterr().err
+    refused = capsys.readouterr().err
+    assert f"The model of this chat is missing. There is no folder or file {folder}." in refused
+    assert "Go on with another: localspec chat guide --chat " in refused
 
 
 def test_a_folder_is_kept_by_its_whole_path(opened: list[ChatApp], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

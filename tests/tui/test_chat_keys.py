@@ -47,7 +47,9 @@ OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "drafters": lambda _: DraftersScreen("What drafts for guide", "Nothing."),
     "themes": lambda _: ThemePicker(("nord", "tokyo-night"), "tokyo-night"),
     "overflow": lambda _: Overflow("The chat is full.", 2),
-    "models": lambda stage: ModelsScreen(Shelf(list, lambda _: [], str, Pick("guide", "auto")), stage.chat.library),
+    "models": lambda stage: ModelsScreen(
+        Shelf(list, lambda _: [], str, list, Pick("guide", "auto")), stage.chat.library
+    ),
     "sampling": lambda _: SamplingForm(Tuning()),
 }
 
@@ -342,7 +344,7 @@ async def test_it_runs_without_colour(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_key_has_a_name_of_its_own():
-    names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-4:])]
+    names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-5:])]
     assert all(names)
     assert len(set(names)) == len(names)
 

@@ -55,7 +55,7 @@ async def test_what_the_model_needs_is_shown_format_by_format(typed: str):
     ("typed", "sentence"),
     [
         ("/fit much", "Write /fit, or /fit TOKENS"),
-        ("/fit 99999", "made for a context of 2 to 2,048 tokens. Try: /fit 2048"),
+        ("/fit 99999", "made for a context of 32 to 2,048 tokens. Try: /fit 2048"),
     ],
 )
 async def test_a_context_that_is_none_is_told(typed: str, sentence: str):

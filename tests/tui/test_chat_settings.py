@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.theme import Theme
 from textual.widgets import Input
@@ -13,8 +14,8 @@ from localspec.config.reading import read
 from localspec.config.tables import ChatTable, Config, PresetTable, UiTable
 from localspec.core import paths
 from localspec.core.errors import UsageError
-from localspec.core.events import Failure, Notice
-from localspec.core.requests import LoadRequest, SamplingOptions
+from localspec.core.events import Failure, Notice, SpecCard
+from localspec.core.requests import ChangeDrafter, LoadRequest, SamplingOptions
 from localspec.history import History, NewChat
 from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import on_disk
@@ -27,12 +28,17 @@ from localspec.tui.transcript.markers import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.models import save_snapshot
-from tests.support.scripted_engine import ScriptedEngine
+from tests.support.scripted_engine import READY, ScriptedEngine
 from tests.support.tokenizers import CHATML, byte_level
 
 pytestmark = pytest.mark.heavy
 
 GUIDE = "guide"
+MODELS_OWN = SamplingOptions(**READY.model.sampling)
+SILENT = msgspec.structs.replace(
+    READY, model=msgspec.structs.replace(READY.model, sampling={})
+)  # a model that names no temperature
+EXIT_3 = msgspec.structs.replace(READY, spec=SpecCard("early-exit", "layers 1–3", exit_layer=3))
 
 
 def guide(config: Config | None = None) -> Tuning:
@@ -51,20 +57,27 @@ async def asked_with(stage: Stage) -> SamplingOptions:
 
 
 async def test_what_is_set_holds_from_the_next_question_on():
-    async with open_chat(ScriptedEngine(HELLO, HELLO, HELLO)) as stage:
+    async with open_chat(ScriptedEngine(HELLO, HELLO, HELLO, HELLO)) as stage:
         await stage.ready()
-        assert await asked_with(stage) == SamplingOptions()
+        assert await asked_with(stage) == MODELS_OWN
         await stage.asks("/set temperature=0.7 top_k=5", "From the next question on: temperature 0.7 · top_k 5")
         assert await asked_with(stage) == SamplingOptions(temperature=0.7, top_k=5)
-        await stage.send("/set top_k=")
-        assert await asked_with(stage) == SamplingOptions(temperature=0.7)
+        await stage.asks("/set temperature= top_k=", "temperature 0 (the model's own)")
+        await stage.send('/set max_tokens=500 stop="# #" stop=end')
+        await stage.hints('max_tokens 500 · stop "# #" "end"')
+        assert await asked_with(stage) == MODELS_OWN
+        assert (stage.engine.requests[-1].max_tokens, stage.engine.requests[-1].stop) == (500, ("# #", "end"))
+        await stage.send("/set max_tokens=none stop=none")
+        assert await asked_with(stage) == MODELS_OWN
+        assert (stage.engine.requests[-1].max_tokens, stage.engine.requests[-1].stop) == (None, ())
 
 
 async def test_a_seed_of_minus_one_is_no_seed():
     async with open_chat(ScriptedEngine(HELLO), size=(100, 24)) as stage:
         await stage.ready()
-        await stage.asks("/set seed=3", "· seed 3 ·")
-        await stage.asks("/set seed=-1", "· seed – ·")
+        await stage.asks("/set seed=3", "seed 3 ")
+        await stage.send("/set seed=-1")
+        await stage.until(lambda: "seed 3" not in stage.seen and stage.chat.tuning.sampling.fixed_seed is None)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +103,7 @@ async def test_a_preset_takes_the_place_of_what_was_said_and_brings_its_system_p
         await stage.ready()
         await stage.send("/set temperature=0.9")
         await stage.asks("/preset", "Presets: precise, balanced, creative, [/nope]")
-        await stage.asks("/preset [/nope]", "preset [/nope] · temperature 0 · top_p 0.5")
+        await stage.asks("/preset [/nope]", "preset [/nope] · temperature 0 (models.toml) · top_p 0.5")
         assert await asked_with(stage) == SamplingOptions(temperature=0, top_p=0.5)  # models.toml: the guide is greedy
         assert [m.content for m in stage.engine.requests[-1].messages or ()] == ["Be odd.", "hi"]
         await stage.send("/preset balanced")
@@ -139,11 +152,13 @@ async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tup
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=size) as stage:
         await stage.ready()
         opened = await form(stage)
-        assert [field.value for field in opened.query(Input)] == ["", "5", "", "", "", ""]
-        assert opened.query_one("#temperature", Input).placeholder == "0"  # models.toml
-        assert opened.query_one("#min_p", Input).placeholder == "the model's"
+        assert [field.value for field in opened.query(Input)] == ["", "5", "", "", "", "", "", ""]
+        assert opened.query_one("#temperature", Input).placeholder == "0 · greedy · models.toml"
+        assert opened.query_one("#min_p", Input).placeholder == "off"
         assert opened.query_one("#seed", Input).placeholder == "another each time"  # no model has one
-        await stage.sees("Sampling", "repetition penalty", "seed", "Apply", "Cancel", "Esc closes")
+        await stage.sees(
+            "Sampling", "repetition penalty", "seed", "max tokens", "stop", "Apply", "Cancel", "Esc closes"
+        )
         await stage.pilot.press("0", ".", "4", "enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
         assert await asked_with(stage) == SamplingOptions(temperature=0.4, top_k=5)
@@ -161,7 +176,7 @@ async def test_the_form_does_not_apply_what_is_out_of_range_and_esc_changes_noth
         await stage.until(lambda: opened.focused is opened.query_one("#temperature"))
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
-        assert await asked_with(stage) == SamplingOptions()
+        assert await asked_with(stage) == MODELS_OWN
         assert stage.chat.prompt.has_focus
 
 
@@ -176,7 +191,7 @@ async def test_a_preset_chosen_in_the_form_empties_the_fields():
         await stage.pilot.press("enter", "down", "down", "enter")
         await stage.until(lambda: opened.chosen == "balanced")
         temperature = opened.query_one("#temperature", Input)
-        await stage.until(lambda: (temperature.value, temperature.placeholder) == ("", "0.7"))
+        await stage.until(lambda: (temperature.value, temperature.placeholder) == ("", "0.7 · preset"))
         opened.query_one("#apply").focus()
         await stage.pilot.press("enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
@@ -305,9 +320,9 @@ async def test_a_key_of_the_users_own_does_what_another_did():
         await stage.ready()
         await stage.pilot.press("f9")
         await stage.until(lambda: stage.chat.transcript.view == "tokens")
-        shown = stage.chat.speed.display
+        shown = stage.chat.speed.fold
         await stage.pilot.press("f3")
-        await stage.until(lambda: stage.chat.speed.display != shown)
+        await stage.until(lambda: stage.chat.speed.fold != shown)
         assert stage.chat.transcript.view == "tokens"
 
 
@@ -448,14 +463,21 @@ async def test_another_model_is_picked_and_the_conversation_goes_on(
     """The first Enter loads it, with its usual drafter; one of its drafters is chosen behind Tab."""
     folder = model(tmp_path / "[/nope]")
     used(folder)
-    first, second = ScriptedEngine(HELLO), ScriptedEngine(HELLO)
+    first, second = ScriptedEngine(HELLO), ScriptedEngine(HELLO, opening=[SILENT])
     async with open_chat(first, second, tuning=guide(), size=size) as stage:
         await stage.ready()
         await asked_with(stage)
         await stage.pilot.press("ctrl+o")
         opened = await picker(stage)
         await stage.sees(
-            "● ", "guide", "fits", "fp32", "[/nope]", "auto: early exit after layer 2", "off: decode plain", "Esc"
+            "● ",
+            "guide",
+            "fits",
+            "fp32",
+            "[/nope]" if size[0] > 60 else " nope]",
+            "auto: early exit after layer 2",
+            "off: decode plain",
+            "Esc",
         )
         await stage.pilot.press("down")
         await stage.until(lambda: opened.drafts == ["off"])
@@ -466,7 +488,8 @@ async def test_another_model_is_picked_and_the_conversation_goes_on(
         await stage.ready()
         await asked_with(stage)
         assert [m.content for m in second.requests[0].messages or ()] == ["hi", "Hello there, world. Bye.", "hi"]
-        assert second.requests[0].sampling == SamplingOptions()  # not the guide's
+        balanced = SamplingOptions(temperature=0.7, top_p=0.95)
+        assert second.requests[0].sampling == balanced, "not the guide's: this one names no temperature"
 
 
 async def test_a_folder_that_is_loaded_is_among_them_before_any_chat_with_it(
@@ -532,27 +555,29 @@ def test_a_chat_begins_with_what_models_toml_says_of_its_model():
     assert (gone.code, tuning.preset) == ("preset", "precise")
 
 
-async def test_another_drafter_is_picked_for_the_same_model():
-    async with open_chat(ScriptedEngine(), ScriptedEngine(), ScriptedEngine(), tuning=guide()) as stage:
+async def test_another_drafter_is_picked_for_the_same_model_which_stays_loaded():
+    engine = ScriptedEngine(changes=[[READY], [EXIT_3]])
+    async with open_chat(engine, tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/draft")
         opened = await picker(stage)
         await stage.sees("●  guide  int8, stored bf16")
         await stage.until(lambda: opened.draft_list.has_focus)
         await stage.pilot.press("down", "enter")
-        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.until(lambda: engine.drafters == [ChangeDrafter("small")])
         assert stage.chat.tuning.load == LoadRequest(GUIDE, draft="small")
         await stage.ready()
         await stage.send("/draft early-exit:3")
-        await stage.until(lambda: len(stage.engines) == 3)
+        await stage.until(lambda: engine.drafters[1:] == [ChangeDrafter("early-exit:3")])
         assert stage.chat.tuning.load.draft == "early-exit:3"
         await stage.ready()
+        await stage.sees("layers 1–3")
         await stage.pilot.press("ctrl+o")
         opened = await picker(stage)
         await stage.until(lambda: opened.drafts == ["early-exit:3", "auto", "small", "off"])
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.app.screen is stage.chat)
-        assert len(stage.engines) == 3
+        assert len(stage.engines) == 1
 
 
 async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
@@ -588,16 +613,22 @@ async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sen
         assert len(stage.engines) == 1
 
 
-async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(tmp_path: Path):
+async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("localspec.tui.screens.asking.REST_SECONDS", 0)
     folder = model(tmp_path / "big")
     refused = Failure("does_not_fit", "Not enough memory for big.", "Try a smaller one.", exit_code=5)
     async with open_chat(
         ScriptedEngine(), ScriptedEngine(opening=[refused]), ScriptedEngine(HELLO), tuning=guide()
     ) as stage:
         await stage.ready()
-        await stage.asks(f"/model {folder}", "Not enough memory for big. Try a smaller one.", "Ctrl+O another model")
-        await stage.pilot.press("ctrl+o")
+        await stage.asks(f"/model {folder}", "big is not loaded", "Load guide again, as it was")
+        assert "without a draft model" not in stage.seen, "none was to draft"
+        await stage.pilot.press("down", "enter")  # another
         await picker(stage)
+        notes = [note.said for note in stage.chat.transcript.query(Note)]
+        assert notes.count("✗ Not enough memory for big. Try a smaller one.") == 1
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.engines) == 3)
         await stage.ready()

@@ -292,7 +292,8 @@ async def test_both_parts_are_kept_as_one_message_with_the_rounds_and_figures_of
     engine = ScriptedEngine(cut_by("length"), MORE)
     async with kept_chat(engine) as stage:
         await stage.send("hi")
-        await stage.sees("idle", "cut at the length limit")
+        await stage.sees("The answer was cut after max_tokens. /continue goes on.", "cut at the length limit")
+        await stage.ready()
         await stage.send("/continue")
         await stage.sees("Hello thereld. Bye.", "6 tok", "idle")
     check_kept()
@@ -301,7 +302,8 @@ async def test_both_parts_are_kept_as_one_message_with_the_rounds_and_figures_of
 async def test_an_answer_of_an_earlier_program_goes_on_and_keeps_its_rounds():
     async with kept_chat(ScriptedEngine(cut_by("length"))) as stage:
         await stage.send("hi")
-        await stage.sees("idle", "cut at the length limit")
+        await stage.sees("The answer was cut after max_tokens. /continue goes on.", "cut at the length limit")
+        await stage.ready()
     async with kept_chat(ScriptedEngine(MORE), past=recall()) as stage:
         await stage.ready()
         await stage.send("/continue")
@@ -516,7 +518,7 @@ async def test_another_model_ends_a_comparison_and_the_next_answer_is_the_chats(
         if closed:
             await stage.pilot.press("escape")
             await stage.until(lambda: stage.app.screen is stage.chat)
-        stage.chat.models.choose("guide")
+        stage.chat.models.choose("guide", "off")
         await stage.until(lambda: len(stage.engines) == 2 and stage.chat.state.phase == "idle")
         if not closed:
             await sees(stage, "Another engine is being loaded.", "Nothing was compared.")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from localspec.tui.control.command_search import KEYWORDS, relevance, unknown
 from localspec.tui.control.commands import COMMANDS
-from localspec.tui.control.finding import KEYWORDS, relevance, unknown
 
 
 def found(typed: str) -> list[str]:

@@ -31,7 +31,7 @@ from tests.support.scripted_engine import ScriptedEngine
 pytestmark = pytest.mark.heavy
 
 ways = (Way("plain", False), Way("drafted", True))
-SHELF = Shelf(list, lambda _: [], str, Pick("guide", "auto"))
+SHELF = Shelf(list, lambda _: [], str, list, Pick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "compare.close": lambda _: CompareScreen(GenerateRequest(), ways, lambda _: None),
     "models.close": lambda stage: ModelsScreen(SHELF, stage.chat.library),

@@ -317,7 +317,7 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
     hub = PacedHub({AskDelete: [[plan]], Go: [[Deleted(("org/cached",), 4 * GB)]]}).install(monkeypatch)
     async with models() as stage:
         await stage.pilot.press("x")
-        await stage.sees("guide comes with localspec and is not deleted.", "c leftovers")
+        await stage.sees("guide comes with localspec and is not deleted.", "f formats")
         await stage.pilot.press("c")
         await stage.sees("There are no leftover parts of downloads.")
         await stage.pilot.press("down", "x")
@@ -424,7 +424,7 @@ async def test_what_is_here_already_is_loaded_instead_of_downloaded(monkeypatch:
     hub = PacedHub(a_hub()).install(monkeypatch)
     monkeypatch.setattr("localspec.hub.blobs.is_complete", lambda _: True)
     async with models(tab="2") as stage:
-        chosen = list[tuple[str, str | None]]()
+        chosen = list[tuple[str | None, ...]]()
         monkeypatch.setattr(stage.chat.models, "choose", lambda *choice: chosen.append(choice))
         await stage.sees("org/model")
         await stage.pilot.press("enter", "enter")
@@ -432,7 +432,7 @@ async def test_what_is_here_already_is_loaded_instead_of_downloaded(monkeypatch:
         assert "Download org/model?" not in stage.seen
         await stage.pilot.press("enter")
         await stage.until(lambda: chosen)
-        assert chosen == [("org/model", None)]
+        assert chosen == [("org/model", None, "")]
         assert stage.app.screen is stage.chat
     assert not hub.of(Go)
 

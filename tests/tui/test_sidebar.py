@@ -16,7 +16,7 @@ from localspec.history.records import Part
 from localspec.tui.chat import recorder
 from localspec.tui.chat.chat_store import NOT_KEPT, ChatStore
 from localspec.tui.panels import chat_list, sidebar
-from localspec.tui.panels.chat_list import Row
+from localspec.tui.panels.chat_list import Row, Signs
 from localspec.tui.panels.sidebar import NO_CHATS, NO_HITS
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import Note
@@ -252,7 +252,7 @@ async def test_a_search_marks_what_it_found_and_opens_the_branch_with_the_messag
         answer = stage.messages[1]
         await stage.until(lambda: answer.has_class("-found"))
         await stage.until(lambda: "apricot, surely." in stage.seen)
-        await stage.until(lambda: stage.chat.transcript.scroll_y > 0)
+        await stage.sees("Find aprico", "1 of 1 · n next N back")
     assert recall(chat_id).branch[-1].content == "And then?"
 
 
@@ -335,7 +335,7 @@ async def test_enter_opens_what_was_typed_and_not_what_is_drawn_still(monkeypatc
 def test_a_match_is_in_sight_however_much_stands_before_it():
     parts = (Part("so very much was said before the ", False), Part("hit", True), Part(" and after", False))
     hits = [Hit("id", "Title", 3, "user", "", parts)]
-    _, row = chat_list.found(hits, running=None)
+    _, row = chat_list.found(hits, signs=Signs())
     assert str(row.prompt) == "  You: …efore the hit and after"
 
 
@@ -359,6 +359,37 @@ async def test_delete_is_pressed_twice_on_the_same_chat():
         await stage.until(lambda: titles(stage) == ["three"])
     with History() as history:
         assert [found.title for found in history.chats()] == ["three"]
+
+
+async def test_marked_chats_are_deleted_together_after_one_question_that_counts_them():
+    """Esc takes the marks away; the running chat, which is among them, is left first."""
+    with History() as history:
+        for name in ("one", "two", "three"):
+            chat(history, name)
+    async with kept_chat(ScriptedEngine(HELLO), size=OVER) as stage:
+        await ask(stage, "hi")
+        await stage.send("/rename The last one")
+        await stage.hints("This chat is now called “The last one”.")
+        await show_chats(stage, "The last one", "three", "two", "one")
+        await stage.pilot.press("space")
+        await stage.until(lambda: signs(stage) == ["✓", "", "", ""])
+        assert stage.chat.sidebar.list.row.title == "three", "the cursor goes on"  # type: ignore[union-attr]
+        await stage.pilot.press("escape")
+        await stage.until(lambda: signs(stage) == ["▸", "", "", ""] and stage.chat.sidebar.display)
+        await stage.pilot.press("space", "up", "up", "space")
+        await stage.until(lambda: signs(stage) == ["✓", "✓", "", ""])
+        await stage.pilot.press("d")
+        await stage.until(lambda: "again to delete 2 chats that you marked for good." in line(stage))
+        await stage.pilot.press("down", "d")
+        await stage.until(lambda: titles(stage) == ["two", "one"])
+    with History() as history:
+        assert [found.title for found in history.chats()] == ["two", "one"]
+
+
+def signs(stage: Stage) -> list[str]:
+    """What stands before each chat."""
+    rows = [row for row in stage.chat.sidebar.list.options if isinstance(row, Row) and not row.disabled]
+    return [str(row.prompt)[:2].strip() for row in rows]
 
 
 async def test_the_running_chat_can_be_deleted_in_mid_answer_and_a_new_one_begins():

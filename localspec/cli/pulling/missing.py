@@ -4,14 +4,30 @@ asks."""
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 
 import click
 
 from localspec.cli import asking
 from localspec.cli.io import print_note
 from localspec.core.errors import NotDownloaded
-from localspec.models.catalog import Catalog
+from localspec.history import Chat
+from localspec.models.catalog import FETCH, Catalog
+
+
+@contextmanager
+def own_model_named(chat: Chat | None) -> Iterator[None]:
+    """NotDownloaded of this chat's own model says whose it is, and how to go on without; None: another was named."""
+    try:
+        yield
+    except NotDownloaded as fault:
+        if chat is None:
+            raise
+        message = f"The model of this chat is missing. {fault.message}"
+        hint = f"Go on with another: localspec chat guide --chat {chat.id}"
+        fetch = f"{fault.hint}. " if fault.hint.startswith(FETCH) else ""
+        raise NotDownloaded(message, hint=f"{fetch}{hint}") from fault
 
 
 def pull_if_missing(model: str, draft: str = "auto") -> None:

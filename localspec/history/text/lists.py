@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any  # Any: JSON
 
 import msgspec
@@ -15,6 +16,7 @@ from localspec.history import Chat, Hit, ModelTotals, Totals, first_line
 from localspec.history.export import SPEAKERS
 from localspec.history.records import ID_LENGTH
 from localspec.history.text.columns import cells, columns, cut
+from localspec.models.gguf.header import name_of
 from localspec.models.gguf.stores import STORES
 
 SHORTEST_ID = 4  # letters; few chats need more
@@ -34,7 +36,7 @@ def chat_table(chats: Sequence[Chat], *, letters: int) -> str:
     rows = [("ID", "LAST USED", "MESSAGES", "MODEL", "TITLE")]
     for chat in chats:
         first = (one_line(chat.id[:letters]), when(chat.updated_at), str(chat.num_messages))
-        rows.append((*first, model_name(chat.model_key), title(chat.title)))
+        rows.append((*first, short_name(chat.model_key), title(chat.title)))
     return columns(rows, right={2})
 
 
@@ -89,6 +91,11 @@ def when(at: str) -> str:
 
 def title(text: str) -> str:
     return one_line(first_line(text)) or UNTITLED
+
+
+def short_name(key: str) -> str:
+    """The model's name as its answers have it: of a path, the folder or the file."""
+    return model_name(name_of(Path(key)) if os.path.isabs(key) else key)
 
 
 def model_name(key: str, longest: int = LONGEST_MODEL) -> str:

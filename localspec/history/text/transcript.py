@@ -5,7 +5,7 @@ from __future__ import annotations
 from localspec.core.sanitize import one_line
 from localspec.history import OpenChat, StoredMessage
 from localspec.history.export import Rounds, all_steps, heading, left_out
-from localspec.history.text.lists import count, model_name, speed, title, when
+from localspec.history.text.lists import count, short_name, speed, title, when
 from localspec.history.text.marks import LEGEND, marked
 
 BAR = "▌"
@@ -31,7 +31,7 @@ def head(opened: OpenChat) -> list[str]:
     chat = opened.chat
     size = count(len(opened.to_read), "message")
     first = (
-        f"{title(chat.title)}\n{one_line(chat.id)} · {model_name(chat.model_key)} · {when(chat.created_at)} · {size}"
+        f"{title(chat.title)}\n{one_line(chat.id)} · {short_name(chat.model_key)} · {when(chat.created_at)} · {size}"
     )
     return [first, *([f"{BAR}System\n{chat.system}"] if chat.system else [])]
 

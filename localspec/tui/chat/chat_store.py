@@ -60,9 +60,11 @@ class ChatStore:
         history = self._open()
         history.change(chat_id, pinned=not history.find_chat(chat_id).pinned)
 
-    def delete(self, chat_id: str) -> None:
-        with suppress(NoSuchChat):  # another program was faster
-            self._open().delete(chat_id)
+    def delete(self, *chat_ids: str) -> None:
+        history = self._open()
+        for chat_id in chat_ids:
+            with suppress(NoSuchChat):  # another program was faster
+                history.delete(chat_id)
 
     def text(self, chat_id: str, kind: Format) -> tuple[str, OpenChat]:
         """The text of a file with this chat, and the chat."""

@@ -15,6 +15,7 @@ from localspec.core.requests import GenerateRequest, Message, Role
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, with_attachments
 from localspec.history.records import now
 from localspec.runtime.shortening import without_oldest
+from localspec.tui.chat.repetition import repeated
 from localspec.tui.control.tuning import Tuning
 
 IDS = count(OWN)
@@ -23,6 +24,7 @@ IDS = count(OWN)
 @dataclass(eq=False)
 class Utterance:
     """One message. An answer has a speaker; `line` is what stands beneath it once it has ended, in the manner `how`.
+    `loops`: it was stopped since it repeated itself.
 
     `rounds` are those that this program saw; of an answer from before they are in the history. `edited`: how many of an
     answer's first characters the user wrote.
@@ -40,6 +42,7 @@ class Utterance:
     how: str = ""
     attachments: tuple[Attachment, ...] = ()
     edited: int = 0
+    loops: bool = False
 
     @property
     def by_user(self) -> str:
@@ -58,8 +61,9 @@ class Utterance:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the answer has text and was cut before the model ended it."""
-        return bool(self.text) and (self.made is None or self.made.stats.finish_reason != "stop")
+        """Whether the answer has text and was cut before the model ended it, or repeats itself."""
+        is_cut = self.made is None or self.made.stats.finish_reason != "stop"
+        return bool(self.text) and (is_cut or self.loops or bool(repeated(self.text)))
 
     @property
     def is_kept(self) -> bool:
@@ -80,13 +84,16 @@ class Conversation:
         self.head: int | None = None
         self.untold = 0  # how many of the oldest turns are left out of the context
         self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
+        self.own_model = ""  # the history's name of the model that the chat was with when it was opened
 
     def recall(self, chat: Chat, said: Iterable[Utterance]) -> None:
         """Takes the messages from before this program began."""
         self.own_system = None if self.system else chat.system
         self.tree, self.head, self.untold, self.when_full = Tree(said), chat.head_id, chat.untold, chat.when_full
+        self.own_model = chat.model_key
 
     def forget(self) -> None:
+        self.own_model = ""
         self.own_system, self.tree, self.head, self.untold, self.when_full = None, Tree(()), None, 0, None
 
     @property
@@ -106,8 +113,15 @@ class Conversation:
         before = turns(self.tree.path(question.parent_id))
         begun = [Message("assistant", so_far)] if so_far else []
         messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.untold)
-        sampling, template = self.tuning.sampling, self.tuning.template
-        return GenerateRequest(messages, sampling=sampling, continues=bool(begun), template=template)
+        tuning = self.tuning
+        return GenerateRequest(
+            messages,
+            max_tokens=tuning.max_tokens,
+            stop=tuning.stop,
+            sampling=tuning.sampling,
+            continues=bool(begun),
+            template=tuning.template,
+        )
 
     @property
     def out_of_context(self) -> list[Utterance]:

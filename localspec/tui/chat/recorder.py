@@ -32,9 +32,11 @@ from localspec.history import (
     Removed,
     Setting,
     Shortened,
+    Titled,
     Update,
     WhenFull,
     first_line,
+    title_of,
 )
 from localspec.runtime.stats import joined
 from localspec.tui.chat.conversation import Utterance
@@ -79,6 +81,8 @@ class HistoryRecorder:
     def __init__(self, sink: HistorySink | None = None, chat: NewChat = NO_NAME, *, titled: bool = True) -> None:
         self._sink = sink
         self._titled = titled
+        self.title: str | None = None  # of the chat; None before its first question
+        self._says_nothing = False  # the title, which the next question may better
         self._usual = self._chat = chat
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
         self._answer: Utterance | None = None  # while it is being written
@@ -135,9 +139,28 @@ class HistoryRecorder:
         first."""
         if self._answer is not None and not self._has_place:
             self._save(self._answer, stats)
-        title = first_line(question.text) or next((name(one) for one in question.attachments), "")
-        chat = msgspec.structs.replace(self._chat, title=title if self._titled else "")
+        self._entitle(question)
+        chat = msgspec.structs.replace(self._chat, title=self.title or "")
         self._post(Asked(chat, question.text, question.id, question.parent_id, question.attachments))
+
+    def _entitle(self, question: Utterance) -> None:
+        """The chat's title: what was asked first, or first beyond a greeting."""
+        found = title_of(question.text) or next((name(one) for one in question.attachments), "")
+        if self.title is None:
+            self.title = (found or first_line(question.text)) if self._titled else ""
+            self._says_nothing = self._titled and not found
+        elif self._says_nothing and found:
+            self._post(Titled(found, self.title))
+            self.title, self._says_nothing = found, False
+
+    def rename(self, title: str) -> None:
+        """The user calls this chat so, whatever is asked."""
+        self.title, self._says_nothing = title, False
+        self._post(Titled(title))
+
+    def called(self, title: str) -> None:
+        """Goes on in a chat that is called so."""
+        self.title, self._says_nothing = title, self._titled and not title_of(title)
 
     def answer(self, said: Utterance, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
         """Begins an answer, whose tokens are chosen with these `params`."""
@@ -186,18 +209,21 @@ class HistoryRecorder:
         self._post(Moved(head))
 
     def remove(self, said: Utterance, head: int | None) -> None:
-        """The message and all after it; what is shown then."""
+        """The message and all after it; what is shown then. A chat without a message has no title."""
+        self.title = None if head is None else self.title
         self._post(Removed(said.id))
         self._post(Moved(head))
 
     def leave(self) -> None:
         """Leaves the chat: the next question begins another."""
+        self.title = None
         self._chat = self._usual
         self._post(Left())
 
     def open(self, chat: Chat) -> None:
         """Enters this chat: the next question continues it."""
         self._chat = msgspec.structs.replace(self._usual, system=chat.system)
+        self.called(chat.title)
         self._post(Opened(chat))
 
     def locate(self, tell: Callable[[str | None], object]) -> None:

@@ -1,24 +1,26 @@
-"""Chats: begun, opened, searched and deleted from the sidebar; words found in this one; this one exported."""
+"""Chats: begun, opened, searched and deleted from the sidebar; this one exported."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Step
+from localspec.core.sanitize import one_line
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
 from localspec.history.export import left_out
 from localspec.tui.chat.chat_store import ChatStore
-from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.past import record, remembered, title
 from localspec.tui.control import export_file
 from localspec.tui.control.branches import Branches
+from localspec.tui.control.finding import Finding
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
-from localspec.tui.panels.find import FindBar
+from localspec.tui.panels.field import LONGEST
 from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
@@ -27,16 +29,17 @@ NOTHING_SAID = "This chat is empty: there is nothing to export."
 
 class Chats:
     """`chat_id` is the running chat's id in the history, once it has one. Before another chat comes, an answer that
-    is being written is stopped and saved, and a question that waits goes back to the prompt."""
+    is being written is stopped and saved, and a question that waits goes back to the prompt. `opened` is called when
+    another is on the screen."""
 
     chat_id: str | None = None
 
-    def __init__(self, parts: Parts, turns: Turns, branches: Branches) -> None:
+    def __init__(self, parts: Parts, turns: Turns, branches: Branches, *, opened: Callable[[], object]) -> None:
         self.screen, self.state, self.feedback, self.work = parts.screen, parts.state, parts.feedback, parts.work
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
-        self.turns, self.branches = turns, branches
+        self.turns, self.branches, self.opened = turns, branches, opened
         self.store = ChatStore(kept=self.recorder.keeps, tell=self.feedback.tell)
-        self.sidebar, self.find = Sidebar(self.store), FindBar(self.texts)
+        self.sidebar, self.finding = Sidebar(self.store), Finding(parts)
 
     # --- another chat
 
@@ -60,10 +63,12 @@ class Chats:
         self.recorder.open(past.chat)
         self.conversation.recall(past.chat, remembered(past))
         await self.begin_with(past)
+        self.opened()
 
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""
         self.branches.leave()
+        self.finding.close()
         self.state.rounds = ()
         if self.state.phase == "idle":
             self.state.enter("idle", "idle")  # nothing was stopped in this one
@@ -72,6 +77,18 @@ class Chats:
         self.state.show_figures()
         self.turns.locate()
         await self.show(past)
+
+    def rename(self, argument: str) -> None:
+        """/rename"""
+        name = one_line(argument)[:LONGEST]
+        if not name:
+            self.feedback.refuse("Write the new title behind it: /rename TEXT")
+            return
+        self.recorder.rename(name)
+        self.state.title = name
+        self.state.name_terminal()
+        self.turns.locate()
+        self.feedback.hint(f"This chat is now called “{name}”.")
 
     # --- the sidebar
 
@@ -88,17 +105,17 @@ class Chats:
         """/search"""
         self.sidebar.seek(words)
 
-    async def choose(self, chat_id: str, message_id: int | None) -> None:
-        """A chat, or a message in one, was chosen in the list."""
+    async def choose(self, chat_id: str, message_id: int | None, words: str) -> None:
+        """A chat, or a message in one that has these words, was chosen in the list."""
         if self.sidebar.covers:
             self.sidebar.hide()
         self.state.prompt.focus()
         if message_id is not None or chat_id != self.chat_id:
             await self.turns.take_back()
             await self.turns.break_off()
-            self.work(partial(self.fetch, chat_id, message_id), "opening", exclusive=True)
+            self.work(partial(self.fetch, chat_id, message_id, words), "opening", exclusive=True)
 
-    async def fetch(self, chat_id: str, message_id: int | None) -> None:
+    async def fetch(self, chat_id: str, message_id: int | None, words: str) -> None:
         """Read the chat in a thread; the screen goes on in its own time."""
         try:
             if chat_id == self.chat_id:
@@ -107,51 +124,26 @@ class Chats:
         except LocalspecError as fault:
             self.feedback.warn(fault)
         else:
-            self.screen.call_later(self.open_at, past, message_id)
+            self.screen.call_later(self.open_at, past, message_id, words)
 
-    async def open_at(self, past: OpenChat, message_id: int | None) -> None:
+    async def open_at(self, past: OpenChat, message_id: int | None, words: str) -> None:
+        """The chat, at the words in this message if there is one."""
         await self.open(past)
         if said := self.conversation.tree.nodes.get(message_id or 0):
-            await self.reveal(said)
+            await self.finding.open_at(said, words)
 
-    async def delete(self, chat_id: str) -> None:
+    async def delete(self, *chat_ids: str) -> None:
         """The running chat is left before it is deleted."""
-        running = chat_id == self.chat_id
+        running = self.chat_id in chat_ids
         if running:
             await self.begin()
 
         def delete() -> None:
             if running:
                 self.recorder.settled()
-            self.store.delete(chat_id)
+            self.store.delete(*chat_ids)
 
         self.sidebar.change(delete)
-
-    # --- finding in this chat
-
-    def texts(self) -> list[str]:
-        """The branch's texts with their attachments: a long paste belongs to what the user wrote."""
-        return [
-            "\n".join([said.text, *(one.text or "" for one in said.attachments)]) for said in self.conversation.branch
-        ]
-
-    async def reveal_at(self, place: int) -> None:
-        """Scroll to the message with this index in the branch."""
-        await self.reveal(self.conversation.branch[place])
-
-    def leave_find(self) -> None:
-        self.transcript.query(".-found").remove_class("-found")
-        self.state.prompt.focus()
-
-    async def reveal(self, said: Utterance) -> None:
-        """Bring the message into sight, and mark it."""
-        message = await self.transcript.reach(said)
-        self.transcript.query(".-found").remove_class("-found")
-        if message is None:
-            return
-        message.add_class("-found")
-        self.transcript.release_anchor()
-        self.screen.call_after_refresh(self.transcript.scroll_to_widget, message, top=True, animate=False)
 
     # --- exporting it
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from localspec.core.sanitize import one_line
+from localspec.core.weight_formats import AUTO, LISTED
 from localspec.engine.drafters import table
 from localspec.models.named_templates import CHOICES
 
@@ -54,18 +55,27 @@ class Command:
         return f"/{self.name} {self.argument}".rstrip()
 
     @property
+    def takes_path(self) -> bool:
+        return self.argument == "PATH"
+
+    @property
     def needs_argument(self) -> bool:
         return bool(self.argument) and not self.argument.startswith("[")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One completion of the typed command. `runs`: it is a whole command and nothing is missing."""
+    """One completion of what is typed. `runs`: it is a whole command and nothing is missing.
+
+    `replaces`: so many letters before the cursor; None: all that is typed. `is_typed`: it says what stands there.
+    """
 
     text: str
     usage: str
     says: str
     runs: bool
+    replaces: int | None = None
+    is_typed: bool = False
 
 
 COMMANDS = (
@@ -78,8 +88,8 @@ COMMANDS = (
     ),
     Command("retry", "regenerate the last answer, keeping the old one", lambda chat, _: chat.branches.retry()),
     Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
-    Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.undo()),
-    Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.redo()),
+    Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.take_back()),
+    Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.bring_back()),
     Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
     Command(
         "copy",
@@ -147,6 +157,13 @@ COMMANDS = (
         f"[{', '.join(table.usages())}, key, folder, file or off]",
         choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
     ),
+    Command(
+        "quant",
+        "weight formats of this model: sizes, what fits, load one",
+        lambda chat, typed: chat.models.quant(typed),
+        "[format]",
+        choices=(AUTO, *LISTED),
+    ),
     Command("why", "what drafts for this model, what could, and what it brings", lambda chat, _: chat.drafters.show()),
     Command("bench", "measure the speed with and without drafting", lambda chat, _: chat.measuring.bench()),
     Command("fit", "memory that this model needs, by format", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
@@ -166,6 +183,13 @@ COMMANDS = (
     Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
     Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
     Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
+    Command(
+        "rename",
+        "give this chat another title",
+        lambda chat, typed: chat.chats.rename(typed),
+        "TEXT",
+        aliases=("title",),
+    ),
     Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
     Command(
         "export",

@@ -10,7 +10,7 @@ from typing import Protocol
 from textual.message import Message
 
 from localspec.core.events import AnyEvent, Done, Failure
-from localspec.core.requests import GenerateRequest, SpecWish
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 
 
 class Engine(Protocol):
@@ -20,6 +20,7 @@ class Engine(Protocol):
     def events(self) -> Iterator[AnyEvent]: ...
     def ask(self, request: GenerateRequest) -> None: ...
     def steer(self, wish: SpecWish) -> None: ...
+    def change_drafter(self, asked: ChangeDrafter) -> None: ...
     def cancel(self) -> None: ...
     def close(self) -> None: ...
 
@@ -66,6 +67,10 @@ class Feed:
     def steer(self, wish: SpecWish) -> None:
         with suppress(OSError):
             self.engine.steer(wish)
+
+    def change_drafter(self, asked: ChangeDrafter) -> None:
+        with suppress(OSError):
+            self.engine.change_drafter(asked)
 
     def cancel(self) -> None:
         with suppress(OSError):

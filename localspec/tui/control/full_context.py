@@ -7,7 +7,12 @@ from functools import partial
 
 from localspec.config.tables import Overflow as Policy
 from localspec.core.events import Failure
+from localspec.tui.chat.conversation import Utterance
+from localspec.tui.control.commands import escape_slash
+from localspec.tui.control.models import Chosen
+from localspec.tui.control.own_model import OwnModel
 from localspec.tui.control.parts import Parts
+from localspec.tui.control.tuning import Choice as Model
 from localspec.tui.control.turns import Turns
 from localspec.tui.screens.overflow import Choice, Overflow, oldest
 
@@ -15,10 +20,13 @@ from localspec.tui.screens.overflow import Choice, Overflow, oldest
 class FullContext:
     """Asks the user, or follows this chat's earlier choice, which the conversation keeps; the settings' until then."""
 
-    def __init__(self, parts: Parts, turns: Turns, *, begin_chat: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, parts: Parts, turns: Turns, own_model: OwnModel, *, begin_chat: Callable[[], Awaitable[None]]
+    ) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.recorder, self.tuning = parts.conversation, parts.recorder, parts.tuning
         self.transcript, self.turns, self.begin_chat = parts.transcript, turns, begin_chat
+        self.own_model = own_model
 
     @property
     def policy(self) -> Policy:
@@ -32,11 +40,21 @@ class FullContext:
         self.state.enter("reading", "the context is full")
         if self.policy == "drop-oldest":
             await self.drop_oldest(failure)
+        elif self.own_model.other:
+            look = partial(self.look_up, failure)
+            self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="own")
         else:
-            screen = Overflow(failure.message, failure.turns_over)
-            self.screen.app.push_screen(screen, partial(self.choose, failure))
+            self.ask(failure)
 
-    async def choose(self, failure: Failure, choice: Choice | None) -> None:
+    def look_up(self, failure: Failure) -> None:
+        """Whether the chat's own model would hold the question. Runs in a thread."""
+        self.screen.call_later(self.ask, failure, self.own_model.holding(failure.prompt_n))
+
+    def ask(self, failure: Failure, own: Model | None = None) -> None:
+        screen = Overflow(failure.message, failure.turns_over, own=own.title if own is not None else "")
+        self.screen.app.push_screen(screen, partial(self.choose, failure, own))
+
+    async def choose(self, failure: Failure, own: Model | None, choice: Choice | None) -> None:
         """Applies the choice to this chat, if one was made."""
         said = self.state.said
         asked = self.conversation.question(said) if said is not None else None
@@ -46,6 +64,8 @@ class FullContext:
             self.state.enter("idle", "idle")
             await self.begin_chat()
             await self.turns.say(asked.text, asked.attachments)
+        elif choice == "model" and own is not None:
+            await self.load(own, asked)
         elif choice == "drop-oldest":
             self.conversation.when_full = choice
             await self.drop_oldest(failure)
@@ -54,6 +74,15 @@ class FullContext:
                 self.conversation.when_full = choice
                 self.recorder.shorten(choice, self.conversation.untold)
             await self.turns.fail(failure)
+
+    async def load(self, own: Model, asked: Utterance) -> None:
+        """Load the chat's own model; the question waits in the prompt."""
+        await self.turns.break_off()
+        self.conversation.take_back(asked)
+        self.recorder.remove(asked, self.conversation.head)
+        self.state.prompt.give(escape_slash(asked.text), asked.attachments)
+        await self.turns.show_branch()
+        self.screen.post_message(Chosen(own))
 
     async def drop_oldest(self, failure: Failure) -> None:
         """Ask again, without the oldest turns."""

@@ -1,4 +1,6 @@
-"""Chooses, loads and unloads the model and its drafter. An answer that is being written ends first."""
+"""Chooses, loads and unloads the model and its drafter. What cannot work is refused before anything is unloaded; an
+answer that is being written ends first.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,16 @@ from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
 from textual.message import Message
+from textual.worker import get_current_worker
 
 from localspec.core.errors import LocalspecError
+from localspec.core.events import Notice
+from localspec.core.requests import ChangeDrafter
+from localspec.core.sanitize import one_line
+from localspec.core.weight_formats import AUTO, LISTED
+from localspec.history.text.lists import short_name
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
@@ -17,22 +26,33 @@ from localspec.tui.control.state import AWAY
 from localspec.tui.control.tuning import Choice
 from localspec.tui.control.turns import Turns
 from localspec.tui.panels.on_disk import Pick
+from localspec.tui.screens.asking import Asking, Reply
 
 if TYPE_CHECKING:
     from localspec.hub.queue import Download
     from localspec.runtime.local_models import Shelved
+    from localspec.tui.control.formats import FormatList
 
 STOP_FIRST = "Stop the answer first: press {stop}."
 UNLOADED = "unloaded: the next question loads it again"
 IN_USE = "This model is loaded already, with this draft."
+CHECKING = "Checking {name}…"
+LONG = 600.0  # seconds; a check ends before
+SHORTER = "{name} holds {context:,} tokens of a chat; before it was {before:,}."
+CUTS = (
+    "This chat has {used:,} tokens, and {name} holds {context:,}: the oldest turns will have to be left out of what "
+    "the model reads. Nothing is deleted."
+)
+LOAD = "load"
+NO_FORMAT = "There is no weight format {name}. Formats: {all}"
 
 
 class Chosen(Message):
-    """A model that is there is to be loaded."""
+    """A model that was checked is to be loaded. `beside`: only its drafter changes, and that fits beside it."""
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: Choice, *, beside: bool = False) -> None:
         super().__init__()
-        self.choice = choice
+        self.choice, self.beside = choice, beside
 
 
 class Models:
@@ -40,8 +60,9 @@ class Models:
 
     def __init__(self, parts: Parts, turns: Turns, speculation: Speculation, library: Library) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
-        self.tuning, self.recorder = parts.tuning, parts.recorder
+        self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
         self.turns, self.speculation, self.library = turns, speculation, library
+        self.before: Choice | None = None  # what was let go for the model that is being loaded
         self.newest = ""  # the last that was downloaded, until the models are looked at
         library.listed_anew = self.list_anew
 
@@ -53,11 +74,42 @@ class Models:
         """/draft"""
         self.choose(self.tuning.load.model, argument) if argument else self.pick(drafts_first=True)
 
+    def quant(self, argument: str) -> None:
+        """/quant"""
+        if argument in (AUTO, *LISTED):
+            self.choose(self.tuning.load.model, str(self.tuning.load.draft), argument)
+        elif argument:
+            self.feedback.refuse(NO_FORMAT.format(name=one_line(argument)[:20], all=", ".join((AUTO, *LISTED))))
+        else:
+            look = partial(self.list_formats, self.feedback.command)
+            self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="formats")
+
+    def list_formats(self, typed: str) -> None:
+        """Runs in a thread."""
+        from localspec.tui.control.formats import as_text  # imports psutil
+
+        try:
+            text = as_text(self.formats())
+        except LocalspecError as fault:
+            self.screen.call_later(self.feedback.give_back, typed)
+            self.feedback.warn(fault)
+        else:
+            self.screen.call_later(self.feedback.note, text)
+
+    def formats(self, model: str = "") -> FormatList:
+        """The weight formats of a model on this machine, by default of the present one. Reads its headers."""
+        from localspec.tui.control.formats import formats_of  # imports psutil
+
+        tuning, held, gpu = self.tuning, self.state.held_bytes, self.state.gpu_bytes
+        is_now = model in ("", tuning.name, tuning.load.model)
+        load = tuning.load if is_now else tuning.request(model)
+        return formats_of(load, self.loaded if is_now else "", held_bytes=held, gpu_bytes=gpu)
+
     def pick(self, *, drafts_first: bool = False) -> None:
         """Opens the models screen."""
         from localspec.tui.screens.models import ModelsScreen, Shelf
 
-        shelf = Shelf(self.here, self.there, self.library.free_words, self.in_use, self.newest)
+        shelf = Shelf(self.here, self.there, self.library.free_words, self.formats, self.in_use, self.newest)
         self.newest = ""
         self.screen.app.push_screen(ModelsScreen(shelf, self.library, drafts_first=drafts_first), self.picked)
 
@@ -108,31 +160,103 @@ class Models:
         if pick == self.in_use and not self.state.can_reload:
             self.feedback.hint(IN_USE)
         elif pick is not None:
-            self.choose(pick.model, pick.draft or None)
+            self.choose(pick.model, pick.draft or None, pick.quant)
 
-    def choose(self, model: str, draft: str | None = None) -> None:
-        """Load another model, or another drafter, once it is known to be there."""
-        look = partial(self.look_up, model, draft, self.feedback.command)
-        self.screen.run_worker(look, thread=True, exit_on_error=False, group="choose")
+    def choose(self, model: str, draft: str | None = None, quant: str = "") -> None:
+        """Load another model, another drafter or another format, once it is known to work. Of several choices the last
+        one counts."""
+        look = partial(self.look_up, model, draft, quant, self.feedback.command)
+        self.feedback.hint(CHECKING.format(name=one_line(short_name(model))), LONG)
+        self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="choose")
 
-    def look_up(self, model: str, draft: str | None, typed: str) -> None:
+    def look_up(self, model: str, draft: str | None, quant: str, typed: str) -> None:
         """Runs in a thread."""
+        worker, state = get_current_worker(), self.state
         try:
-            choice = self.tuning.choice(model, draft)
+            choice = self.tuning.choice(model, draft, quant, held_bytes=state.held_bytes, gpu_bytes=state.gpu_bytes)
+            beside = self.fits_beside(choice)
         except LocalspecError as fault:
-            self.screen.call_later(self.feedback.give_back, typed)
-            self.feedback.warn(fault)
+            if not worker.is_cancelled:
+                self.screen.call_later(self.refuse, fault, typed)
         else:
-            self.screen.post_message(Chosen(choice))
+            if not worker.is_cancelled:
+                self.screen.post_message(Chosen(choice, beside=beside))
 
-    async def change(self, choice: Choice) -> None:
+    def refuse(self, fault: LocalspecError, typed: str) -> None:
+        """What is loaded stays; what was typed can be mended."""
+        self.feedback.status.end_hint()
+        self.feedback.give_back(typed)
+        self.feedback.warn(fault)
+
+    def fits_beside(self, choice: Choice) -> bool:
+        """Whether only the drafter is another, and can be put beside the loaded model. Reads what memory is free."""
+        from localspec.runtime.precheck import fits_beside  # imports psutil
+
+        model, now, load = self.state.model, self.tuning.load, choice.load
+        as_now = msgspec.structs.replace(load, draft=now.draft, k=now.k, mode=now.mode)
+        if model is None or not self.is_there or choice.checked is None or as_now != now:
+            return False
+        return fits_beside(load, choice.checked.draft, model, held_bytes=self.state.tally.stats.drafter_bytes)
+
+    async def take(self, message: Chosen) -> None:
+        """Loads what was checked, unless it is loaded; asks first, where that model does not hold what the chat has."""
+        self.feedback.status.end_hint()
+        choice, used = message.choice, self.used
+        if choice.load == self.tuning.load and self.is_there and not self.state.can_reload:
+            self.feedback.hint(IN_USE)
+            return
+        context, before = self.contexts(choice)
+        if used > context > 0:
+            lines = [CUTS.format(used=used, name=choice.title, context=context)]
+            asking = Asking(f"Load {choice.title}?", lines, [Reply(LOAD, f"Load {choice.title}")])
+            self.screen.app.push_screen(asking, partial(self.answer, message))
+            return
+        await self.change(choice, beside=message.beside)
+        if 0 < context < before and used:
+            shorter = SHORTER.format(name=choice.title, context=context, before=before)
+            await self.feedback.inform(Notice("info", "context", shorter))
+
+    def answer(self, message: Chosen, reply: str | None) -> None:
+        if reply == LOAD:
+            self.screen.call_later(partial(self.change, message.choice, beside=message.beside))
+
+    @property
+    def is_there(self) -> bool:
+        """Whether a model is in memory."""
+        return self.state.model is not None and self.state.phase not in AWAY
+
+    @property
+    def used(self) -> int:
+        """Tokens of the context that the chat has used, as the model that answered last counts them."""
+        made = [said.made for said in self.conversation.branch if said.made is not None]
+        return made[-1].stats.context_used if made and not self.conversation.untold else 0
+
+    def contexts(self, choice: Choice) -> tuple[int, int]:
+        """The context of another model and that of the present one; 0 where it is not known, or the same."""
+        before = self.state.model.context_max if self.state.model is not None else 0
+        after = choice.context
+        return (0, before) if after == before else (after, before)
+
+    async def change(self, choice: Choice, *, beside: bool = False) -> None:
         """Load what was chosen; an answer that is being written ends here. The conversation goes on."""
         await self.turns.break_off()
+        is_there = self.is_there
+        self.before = self.tuning.now if is_there else self.before
         self.tuning.take(choice)
         self.speculation.forget()
+        self.conversation.own_model = choice.name
         self.recorder.change(model_key=choice.name, preset=self.tuning.preset)
-        self.state.header.clear()
-        self.engine.load()
+        if beside and is_there and self.speculation.comparison is None and self.engine.feed is not None:
+            self.state.enter("loading", "changing the drafter")
+            load = choice.load
+            self.engine.feed.change_drafter(ChangeDrafter(load.draft, load.k, load.mode))
+        else:
+            self.state.header.clear()
+            self.engine.load()
+
+    def welcome(self) -> None:
+        """What was let go is no longer needed."""
+        self.before = None
 
     async def unload(self) -> None:
         """Free what the engine holds. Nothing is lost: the next engine gets the whole conversation."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+import msgspec
+
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Ready
-from localspec.core.requests import Template
+from localspec.core.requests import SamplingOptions, Template
 from localspec.core.sanitize import one_line
 from localspec.models import named_templates
 from localspec.models.named_templates import CHOICES
 from localspec.tui.chat.starters import starter
-from localspec.tui.control.finding import did_you_mean
+from localspec.tui.control.command_search import did_you_mean
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker
@@ -105,7 +107,9 @@ class Settings:
         self.feedback.hint(f"From the next question on: template {template_words(template)}.")
 
     async def welcome(self, ready: Ready) -> None:
-        """Suggests a message that suits the model; a base model continues texts, until the user names a template."""
+        """Takes what the model says of sampling, and suggests a message that suits it; a base model continues texts,
+        until the user names a template."""
+        self.tuning.own = msgspec.convert(ready.model.sampling, SamplingOptions)
         self.transcript.suggest(starter(self.tuning.name, chats=ready.model.chat))
         if not ready.model.chat and self.tuning.template is None:
             self.tuning.template = named_templates.COMPLETION

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Failure, Notice, Ready
 from localspec.core.requests import GenerateRequest, SpecWish
@@ -24,7 +26,7 @@ class Speculation:
 
     def __init__(self, parts: Parts) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
-        self.conversation = parts.conversation
+        self.conversation, self.tuning = parts.conversation, parts.tuning
 
     # --- the switch
 
@@ -86,10 +88,11 @@ class Speculation:
             self.screen.app.push_screen(self.comparison, self.leave_comparison)
 
     def last_question(self) -> GenerateRequest | None:
-        """The request for the last question, as if it had not been answered."""
+        """The request for the last question, as if it had not been answered; greedy, unless a temperature was asked
+        for: two answers that are sampled differ by chance."""
         answer = self.conversation.last("assistant")
         question = self.conversation.question(answer) if answer else None
-        return self.conversation.request(question) if question else None
+        return replace(self.conversation.request(question), sampling=self.tuning.asked) if question else None
 
     def leave_comparison(self, _: None) -> None:
         if self.comparison is not None and self.engine.feed is not None:

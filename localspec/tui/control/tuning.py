@@ -5,31 +5,53 @@ Changed by commands, the form and the picker; read with every question. Knows no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any  # Any: what was said on the command line, by name
+from typing import TYPE_CHECKING, Any, Literal  # Any: what was said on the command line, by name
 
 from localspec.config import precedence
+from localspec.config.assignments import assigned, quoted, words
+from localspec.config.precedence import Layer
 from localspec.config.tables import Config, PresetTable
 from localspec.core.errors import UsageError
 from localspec.core.events import Notice
 from localspec.core.requests import LoadRequest, SamplingOptions, Template
+from localspec.history.text.lists import short_name
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
-from localspec.runtime.draft_choice import check, check_files
+
+if TYPE_CHECKING:
+    from localspec.runtime.precheck import Checked
 
 HOW = "For example: /set temperature=0.7 top_p=0.9"
+UNKNOWN = "the model's"  # until it is loaded
+OFF = "off"
+NO_SEED = "another each time"
+NO_LIMIT, NO_STOP = "none: up to the end of the context", "none"
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A model to load, as it was checked; `name` is what the history calls it. `preset` and `template` are its own."""
+    """A model to load, as it was `checked`; `name` is what the history calls it. `preset` and `template` are its own.
+    `quant`: the weight format that the user chose for it; "" for none."""
 
     load: LoadRequest
     entry: Entry | None
     name: str
     preset: str | None = None
     template: Template | None = None
+    quant: str = ""
+    checked: Checked | None = None
+
+    @property
+    def title(self) -> str:
+        """The model's name, for the user."""
+        return self.entry.name if self.entry is not None else short_name(self.name)
+
+    @property
+    def context(self) -> int:
+        """Tokens that it would hold; 0 where it was not checked."""
+        return self.checked.plan.context if self.checked is not None else 0
 
 
 @dataclass
@@ -43,13 +65,27 @@ class Tuning:
     name: str = "guide"
     load_said: Mapping[str, Any] = field(default_factory=dict)  # by flags, for whichever model
     said: SamplingOptions = field(default_factory=SamplingOptions)
+    said_limit: int | Literal["none"] | None = None
+    stop: tuple[str, ...] = ()  # texts that end an answer
     preset: str | None = None
     template: Template | None = None  # None: the model's own
+    own: SamplingOptions | None = None  # the model's, once it is loaded
+    formats: dict[str, str] = field(default_factory=dict)  # weight formats that the user chose, by the model's name
 
     @property
     def sampling(self) -> SamplingOptions:
         """The sampling options of the next question."""
+        return precedence.over_all(self.said, self.beneath(self.preset))
+
+    @property
+    def asked(self) -> SamplingOptions:
+        """The options that were asked for somewhere, without defaults: a comparison is greedy where none was."""
         return precedence.sampling(self.config, self.entry, self.said, self.preset_table)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """How many tokens the next answer has at most."""
+        return None if self.said_limit == "none" else self.said_limit or self.config.chat.max_tokens
 
     @property
     def preset_table(self) -> PresetTable:
@@ -57,20 +93,61 @@ class Tuning:
 
     @property
     def params(self) -> dict[str, str | int | float | bool | None]:
-        """The preset, template and sampling options that the history keeps with an answer."""
+        """The preset, template, sampling options and limits that the history keeps with an answer."""
         named = {"preset": self.preset, "template": self.template.name if self.template else None}
-        return {**{name: value for name, value in named.items() if value}, **self.sampling.given}
+        limits = {"max_tokens": self.max_tokens, "stop": self.spelled_stop}
+        found = {name: value for name, value in (named | limits).items() if value}
+        return {**found, **self.sampling.given}
 
     @property
     def words(self) -> str:
-        """The preset and the sampling options in a line."""
-        given = [f"{name} {value:g}" for name, value in self.sampling.given.items()]
-        return " · ".join([*([f"preset {self.preset}"] if self.preset else []), *given]) or "the model's defaults"
+        """The preset, the sampling options and the limits in a line; a default temperature with its source."""
+        named = [f"preset {self.preset}"] if self.preset else []
+        given = [f"{name} {value:g}{self.source(name)}" for name, value in self.sampling.given.items()]
+        limit = [f"max_tokens {self.max_tokens}"] if self.max_tokens else []
+        stop = [f"stop {self.spelled_stop}"] if self.stop else []
+        return " · ".join([*named, *given, *limit, *stop]) or "the model's defaults"
 
-    def beneath(self, preset: str | None) -> SamplingOptions:
-        """The sampling options with this preset, without those the user set."""
+    @property
+    def spelled_stop(self) -> str:
+        """The stop texts as they are typed."""
+        return " ".join(map(quoted, self.stop))
+
+    def source(self, name: str) -> str:
+        """The source of the temperature in words, if the user did not choose it."""
+        if name != "temperature" or name in self.said.given:
+            return ""
+        source = self.layer(name, self.preset).source
+        return "" if source == precedence.PRESET else f" ({source})"
+
+    def beneath(self, preset: str | None) -> tuple[Layer, ...]:
+        """Whence options come that the user did not set, with this preset; the first with a value holds."""
         table = self.config.preset(preset) if preset else precedence.NO_PRESET
-        return precedence.sampling(self.config, self.entry, SamplingOptions(), table)
+        found = precedence.layers(self.config, self.entry, table)
+        last = precedence.defaults(self.own, precedence.usual(self.config, preset)) if self.own is not None else ()
+        return (*found, *last)
+
+    def layer(self, name: str, preset: str | None) -> Layer:
+        """The layer that an option comes from; one without a source where it has no value."""
+        having = (layer for layer in self.beneath(preset) if name in layer.options.given)
+        return next(having, Layer("", SamplingOptions()))
+
+    def unset_words(self, name: str, preset: str | None) -> str:
+        """What holds while the user sets nothing, and whence."""
+        layer = self.layer(name, preset)
+        if layer.source:
+            value = layer.options.given[name]
+            greedy = "greedy · " if name == "temperature" and not value else ""
+            return f"{value:g} · {greedy}{layer.source}"
+        match name:
+            case "seed":
+                return NO_SEED
+            case "max_tokens":
+                limit = self.config.chat.max_tokens
+                return f"{limit} · config.toml" if limit else NO_LIMIT
+            case "stop":
+                return NO_STOP
+        return UNKNOWN if self.own is None else OFF
 
     def use_preset(self, name: str | None) -> None:
         """Uses a preset (None: none) from now on, and forgets options that were set before."""
@@ -87,33 +164,72 @@ class Tuning:
         return (gone,) if is_gone else ()
 
     def set(self, typed: str) -> None:
-        """`temperature=0.7 top_p=0.9`; an option with nothing behind `=` is no longer said."""
-        said = self.said.given
-        for word in typed.split():
-            name, equals, value = word.partition("=")
-            if not equals:
+        """`temperature=0.7 stop="###"`; an option with nothing behind `=` is no longer set, and `stop` may be given
+        more than once."""
+        pairs = []
+        for word in words(typed):
+            name, value = assigned(word)
+            if value is None:
                 raise UsageError(f"'{word[:40]}' needs a value.", hint=HOW)
-            said[name] = precedence.option(name, value or "1")
-            if not value:
-                del said[name]
-        self.said = SamplingOptions(**said)
+            pairs.append((name, value))
+        self.apply(pairs)
 
-    def choice(self, model: str, draft: str | None = None) -> Choice:
-        """Checks another model as a choice; the draft is for it alone. Reads the disk."""
-        said = {name: value for name, value in self.load_said.items() if name != "draft"}
-        load = precedence.load_request(self.config, self.catalog, model, said | ({"draft": draft} if draft else {}))
-        check(load)
-        check_files(load)
+    def apply(self, pairs: Iterable[tuple[str, str]]) -> None:
+        """Sets all, or raises UsageError and sets nothing. The stop texts replace those there were."""
+        said, limit, stops = self.said.given, self.said_limit, []
+        for name, value in pairs:
+            if name == "stop":
+                stops.append("" if value == "none" else value)
+            elif name == "max_tokens":
+                limit = (precedence.token_limit(value) or "none") if value else None
+            else:
+                said[name] = precedence.option(name, value or "1")
+                if not value:
+                    del said[name]
+        self.said, self.said_limit = SamplingOptions(**said), limit
+        if stops:
+            self.stop = tuple(dict.fromkeys(filter(None, stops)))
+
+    def choice(
+        self,
+        model: str,
+        draft: str | None = None,
+        quant: str = "",
+        *,
+        held_bytes: int = 0,
+        gpu_bytes: int | None = None,
+    ) -> Choice:
+        """Checks another model as a choice; the draft is for it alone, and so is the format, until another is chosen.
+        `held_bytes` and `gpu_bytes` as in `precheck`. Reads the disk."""
+        from localspec.runtime.precheck import precheck  # imports psutil
+
+        name = self.catalog.lasting_name(model)
+        quant = quant or self.formats.get(name, "")
+        load = self.request(model, draft, quant)
+        checked = precheck(load, held_bytes=held_bytes, gpu_bytes=gpu_bytes)
         entry = precedence.entry_of(self.catalog, model)
         preset = precedence.preset_name(self.config, entry, None)
-        return Choice(load, entry, self.catalog.lasting_name(model), preset, own_template(entry))
+        return Choice(load, entry, name, preset, own_template(entry), quant, checked)
+
+    def request(self, model: str, draft: str | None = None, quant: str = "") -> LoadRequest:
+        """How this model would be loaded: by the flags, but that a draft is for the model that it was named with."""
+        said = {name: value for name, value in self.load_said.items() if name != "draft"}
+        said |= {key: value for key, value in (("draft", draft), ("quant", quant)) if value}
+        return precedence.load_request(self.config, self.catalog, model, said)
+
+    @property
+    def now(self) -> Choice:
+        """What is loaded, as a choice that can be taken again."""
+        return Choice(self.load, self.entry, self.name, self.preset, self.template, self.formats.get(self.name, ""))
 
     def take(self, choice: Choice) -> None:
         """Takes a choice: another model comes with its own template, and with its own preset if it has one."""
+        self.own = None
         if choice.name != self.name:
             self.template = choice.template
             self.preset = choice.preset or self.preset
         self.load, self.entry, self.name = choice.load, choice.entry, choice.name
+        self.formats[choice.name] = choice.quant
 
 
 def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: SamplingOptions) -> Tuning:

@@ -16,7 +16,9 @@ from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, 
 from localspec.core.requests import GenerateRequest
 from localspec.history import Attachment, first_line
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.prompt_reading import PromptReading
 from localspec.tui.chat.recorder import Kept
+from localspec.tui.chat.repetition import Repetition
 from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.feed import Feed
 from localspec.tui.control.parts import Parts
@@ -29,12 +31,15 @@ DIED = "The engine stopped. Press {reload} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
 ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
+CUT = "The answer was cut after max_tokens. /continue goes on."
+LOOPS = Notice("info", "loops", "The answer repeats itself, so it was stopped.", "/continue goes on anyway.")
 
 
 class Turns:
     """A question waits while another is answered, but only one. `leave_bench` ends a measurement that runs."""
 
     measured: int | None = None  # the answer that figures are of
+    loops = False  # the answer that is being written repeats itself, and was stopped
 
     def __init__(
         self, parts: Parts, *, collect: Callable[[], object], leave_bench: Callable[[], Awaitable[None]]
@@ -43,6 +48,8 @@ class Turns:
         self.conversation, self.transcript = parts.conversation, parts.transcript
         self.recorder, self.tuning = parts.recorder, parts.tuning
         self.collect, self.leave_bench = collect, leave_bench
+        self.prompt_reading = PromptReading()
+        self.repetition = Repetition()
 
     # --- a question
 
@@ -83,9 +90,10 @@ class Turns:
         state = self.state
         said = self.conversation.answer(question, state.model.name if state.model else "")
         state.said, state.answer, state.rounds = said, self.transcript.answer(said), said.rounds
-        state.title = state.title or first_line(question.text)
+        state.title = self.recorder.title or first_line(question.text)
         state.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         state.tally.begin()
+        self.watch(said)
         self.recorder.answer(said, self.tuning.params)
         self.locate()
         await self.transcript.show(self.conversation.branch)
@@ -120,6 +128,7 @@ class Turns:
         state.rounds = state.answer.rounds
         await state.answer.resume()
         state.tally.begin()
+        self.watch(said)
         self.recorder.resume(said, before, self.tuning.params)
         self.transcript.anchor()
         self.ask(self.conversation.request(question, said.text), feed)
@@ -155,7 +164,7 @@ class Turns:
 
     def read(self, prefill: Prefill) -> None:
         if self.state.phase == "reading":
-            self.state.enter("reading", f"reading prompt {prefill.cached + prefill.done:,}/{prefill.total:,}")
+            self.state.enter("reading", self.prompt_reading.words(prefill))
 
     def write(self, step: Step) -> None:
         state = self.state
@@ -168,6 +177,15 @@ class Turns:
             if self.recorder.is_due:
                 self.recorder.save(state.tally.stats)
             state.said.text = state.answer.text
+            in_code = state.answer.passages.in_code
+            if not self.loops and self.repetition.add(step.text, in_code=in_code) and state.phase == "generating":
+                self.loops = True
+                self.stop()
+
+    def watch(self, said: Utterance) -> None:
+        """Watches the answer for a loop; one that goes on may go on with what it repeats already."""
+        self.repetition, self.loops = Repetition(said.text), False
+        said.loops = False
 
     async def draw(self) -> bool:
         """Show what was written; whether some of it has to wait for a later frame."""
@@ -182,13 +200,23 @@ class Turns:
         return state.has_news
 
     async def finish(self, done: Done) -> None:
+        """The answer has ended; one that was stopped since it repeats itself has ended by itself, for the record."""
         said, answer = self.state.said, self.state.answer
+        if answer is None and self.state.phase == "loading":
+            return  # the end of an answer that was broken off for another drafter
+        if loops := self.loops and said is not None and done.finish_reason == "cancelled":
+            done = Done("stop", replace(done.stats, finish_reason="stop"))
         words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"
         if answer is not None:
             await answer.finish(self.recorder.whole(done.stats))
             self.end_turn(done.finish_reason)
         self.state.enter("idle", words)
-        if said is not None and done.finish_reason != "cancelled" and self.conversation.repeats(said):
+        if said is not None and loops:
+            said.loops = True
+            await self.feedback.inform(LOOPS)
+        elif said is not None and done.finish_reason == "length":
+            self.feedback.hint(CUT)
+        elif said is not None and done.finish_reason != "cancelled" and self.conversation.repeats(said):
             self.feedback.hint(REPEATED)
         await self.ask_next()
 

@@ -3,16 +3,18 @@ bits of it. Reads headers; loads nothing."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from localspec.core.errors import DoesNotFit, UsageError
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.engine.generic_arch import read_any
-from localspec.loading.fit import fit_report, request_here
+from localspec.loading.fit import FitReport, fit_report, request_here
 from localspec.loading.fit_text import sums_table
 from localspec.loading.footprint import in_16_bits
 from localspec.loading.plan import Plan, make_plan
-from localspec.loading.plan_request import PlanRequest, choose_context
+from localspec.loading.plan_request import LEAST_CONTEXT, PlanRequest, choose_context
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime.draft_choice import Choice, choose
@@ -23,25 +25,44 @@ OF_GPU = (
 )
 
 
-def what_fits(load: LoadRequest, context: int | None, *, held_bytes: int = 0, gpu_bytes: int | None = None) -> str:
-    """`context` None: as the model is loaded now. What is `held` would be given back first. `gpu_bytes`: all memory of
-    the GPU that it is on. Waits for the disk."""
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """A model's headers, what a plan of it would be asked for, and what comes of that in each weight format."""
+
+    snapshot: Snapshot
+    request: PlanRequest
+    report: FitReport
+    title: str
+
+
+def report_of(
+    load: LoadRequest, context: int | None = None, *, held_bytes: int = 0, gpu_bytes: int | None = None
+) -> Fitted:
+    """`context` None: as the model is loaded. What is `held` would be given back first. `gpu_bytes`: all memory of the
+    GPU that it is on. Waits for the disk."""
     catalog = Catalog.load()
     entry = catalog.resolve(load.model)
-    snapshot = open_snapshot(entry.path, entry.key)
+    snapshot = open_snapshot(entry.path, entry.name)
     drafter = choose(load.draft, entry, snapshot, catalog)
     longest = read_any(snapshot.config).max_context
-    if context is not None and not 1 < context <= longest:
-        made_for = f"{one_line(entry.name)} was made for a context of 2 to {longest:,} tokens."
+    if context is not None and not LEAST_CONTEXT <= context <= longest:
+        made_for = f"{one_line(entry.name)} was made for a context of {LEAST_CONTEXT} to {longest:,} tokens."
         raise UsageError(made_for, hint=f"Try: /fit {longest}")
     tokens = choose_context(snapshot.name, longest, context or load.weights.ctx)
     request = request_here(
         load.weights, drafter=drafter.snapshot, min_resident=drafter.exit_layer, gpu_bytes=gpu_bytes
     ).asking(ctx=tokens)
     report = fit_report(snapshot, request, held_bytes=held_bytes)
-    head = f"{one_line(entry.name)}{drafted_by(drafter)} at {tokens:,} tokens"
+    return Fitted(snapshot, request, report, f"{one_line(entry.name)}{drafted_by(drafter)}")
+
+
+def what_fits(load: LoadRequest, context: int | None, *, held_bytes: int = 0, gpu_bytes: int | None = None) -> str:
+    """The model's memory in each format, how it would be loaded, and how sure that is; as `report_of`."""
+    found = report_of(load, context, held_bytes=held_bytes, gpu_bytes=gpu_bytes)
+    report = found.report
+    head = f"{found.title} at {report.context:,} tokens"
     guess = OF_GPU if report.device == "cuda" else GUESS
-    return "\n".join([head, sums_table(report), verdict(snapshot, request, held_bytes), guess])
+    return "\n".join([head, sums_table(report), verdict(found.snapshot, found.request, held_bytes), guess])
 
 
 def drafted_by(drafter: Choice) -> str:

@@ -11,7 +11,7 @@ from textual.keys import Keys, _character_to_key, key_to_character
 
 from localspec.config.tables import SendKey
 from localspec.core.sanitize import one_line
-from localspec.tui.control.finding import did_you_mean
+from localspec.tui.control.command_search import did_you_mean
 
 SEND_KEYS: dict[SendKey, dict[str, str]] = {
     "enter": {},

@@ -16,8 +16,8 @@ from localspec.core.sanitize import one_line
 from localspec.history import Chat
 from localspec.history.text.lists import model_name
 from localspec.history.text.lists import title as chat_title
+from localspec.tui.control.command_search import relevance
 from localspec.tui.control.commands import COMMANDS
-from localspec.tui.control.finding import relevance
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.chat import ChatScreen
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import groupby
 from typing import ClassVar
@@ -20,7 +21,7 @@ from localspec.history.records import Part
 from localspec.history.text.lists import by_chat, speaker, title
 
 PINNED, TODAY, YESTERDAY, WEEK, OLDER = "Pinned", "Today", "Yesterday", "Previous 7 days", "Older"
-RUNNING = "▸"
+RUNNING, MARKED = "▸", "✓"
 MATCH = "bold underline"
 QUIET = "$foreground-muted"
 BEFORE = 10  # letters before a match, so that the match itself is in sight
@@ -53,7 +54,8 @@ class ChatList(OptionList):
         Binding("slash", "want('search')", "Search", show=False, id="chats.search"),
         Binding("p", "want('pin')", "Pin", show=False, id="chats.pin"),
         Binding("r", "want('rename')", "Rename", show=False, id="chats.rename"),
-        Binding("delete", "want('delete')", "Delete", show=False, id="chats.delete"),
+        Binding("space", "want('mark')", "Mark", show=False, id="chats.mark"),
+        Binding("delete,d", "want('delete')", "Delete", show=False, id="chats.delete"),
     ]
 
     class Wanted(Message):
@@ -89,11 +91,22 @@ def place(option: Option) -> tuple[str, int | None] | None:
     return option.place if isinstance(option, Row) else None
 
 
-def listed(chats: Sequence[Chat], *, running: str | None, today: date) -> list[Option]:
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What stands before a chat: that it runs, or that the user has marked it."""
+
+    running: str | None = None
+    marked: Container[str] = ()
+
+    def of(self, chat_id: str) -> str:
+        return f"{MARKED} " if chat_id in self.marked else f"{RUNNING} " if chat_id == self.running else "  "
+
+
+def listed(chats: Sequence[Chat], *, signs: Signs, today: date) -> list[Option]:
     """Groups the chats under headings, in the order given."""
     rows: list[Option] = []
     for name, group in groupby(chats, lambda chat: PINNED if chat.pinned else period(chat.updated_at, today)):
-        rows += [heading(name), *(chat_row(chat.id, chat.title, running) for chat in group)]
+        rows += [heading(name), *(chat_row(chat.id, chat.title, signs) for chat in group)]
     return rows
 
 
@@ -106,14 +119,14 @@ def period(at: str, today: date) -> str:
     return TODAY if days <= 0 else YESTERDAY if days == 1 else WEEK if days <= 7 else OLDER
 
 
-def found(hits: Sequence[Hit], *, running: str | None) -> list[Option]:
+def found(hits: Sequence[Hit], *, signs: Signs) -> list[Option]:
     """Each chat once, with its messages below; only where there was a hit is a row."""
-    return [row for chat_hits in by_chat(hits) for row in hit_rows(chat_hits, running)]
+    return [row for chat_hits in by_chat(hits) for row in hit_rows(chat_hits, signs)]
 
 
-def hit_rows(hits: Sequence[Hit], running: str | None) -> Iterable[Option]:
+def hit_rows(hits: Sequence[Hit], signs: Signs) -> Iterable[Option]:
     first = hits[0]
-    mark, name = sign(first.chat_id, running), first.title
+    mark, name = signs.of(first.chat_id), first.title
     if first.message_id is None:
         yield Row(Content.assemble(mark, shown(first.parts)), chat_id=first.chat_id, title=name)
     else:
@@ -128,12 +141,8 @@ def heading(text: str, before: str = "") -> Row:
     return Row(Content.assemble(before, (text, f"bold {QUIET}")))
 
 
-def chat_row(chat_id: str, name: str, running: str | None) -> Row:
-    return Row(Content.assemble(sign(chat_id, running), title(name)), chat_id=chat_id, title=name)
-
-
-def sign(chat_id: str, running: str | None) -> str:
-    return f"{RUNNING} " if chat_id == running else "  "
+def chat_row(chat_id: str, name: str, signs: Signs) -> Row:
+    return Row(Content.assemble(signs.of(chat_id), title(name)), chat_id=chat_id, title=name)
 
 
 def shown(parts: Sequence[Part]) -> Content:

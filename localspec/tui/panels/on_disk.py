@@ -39,10 +39,12 @@ STAYING = 3  # columns that stay whole: format, size and fit
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """The choice, as /model and /draft take it; `draft` "" is the model's usual one."""
+    """The choice, as /model, /draft and /quant take it; `draft` "" is the model's usual one, and `quant` "" its
+    format."""
 
     model: str
     draft: str
+    quant: str = ""
 
 
 class Found(Message):

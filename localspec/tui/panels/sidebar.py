@@ -1,4 +1,4 @@
-"""The chats that were kept, beside the one that runs: shown, searched, chosen, pinned, renamed, deleted.
+"""The chats that were kept, beside the one that runs: shown, searched, chosen, pinned, renamed, marked, deleted.
 
 Asks the store in threads and draws what it says. What changes the running chat is asked of the screen.
 """
@@ -22,17 +22,20 @@ from textual.widgets.option_list import Option
 
 from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
-from localspec.history.text.lists import title
+from localspec.history.text.lists import count, title
 from localspec.tui.chat.chat_store import ChatStore
-from localspec.tui.keys.key_names import shown, with_keys
-from localspec.tui.panels.chat_list import ChatList, More, Row, found, listed
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.panels.chat_list import ChatList, More, Row, Signs, found, listed
 from localspec.tui.panels.field import LONGEST, Field
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, WIDE
 from localspec.tui.terminal.timer import once
 
 PAGE = 200  # chats read at first, and again as many when the cursor comes to the last
 TYPING_SECONDS = 0.15  # a search begins when the fingers rest so long
-KEYS = "{chats.open} open · {chats.search} search · {chats.pin} pin · {chats.rename} rename · {chats.delete} delete"
+KEYS = (
+    "{chats.open} open · {chats.search} search · {chats.pin} pin · {chats.rename} rename · {chats.mark} mark · "
+    "{chats.delete} delete"
+)
 NO_CHATS = "There are no chats yet."
 NO_HITS = "No messages match."
 
@@ -47,18 +50,18 @@ class Sidebar(Vertical):
     ]
 
     class Chosen(Message):
-        """Open this chat; at this message, if there is one."""
+        """Open this chat; at the words in this message, if there is one."""
 
-        def __init__(self, chat_id: str, message_id: int | None = None) -> None:
+        def __init__(self, chat_id: str, message_id: int | None = None, words: str = "") -> None:
             super().__init__()
-            self.chat_id, self.message_id = chat_id, message_id
+            self.chat_id, self.message_id, self.words = chat_id, message_id, words
 
     class DeleteRequested(Message):
-        """Delete this chat: the user has been asked."""
+        """Delete these chats: the user has been asked."""
 
-        def __init__(self, chat_id: str) -> None:
+        def __init__(self, *chat_ids: str) -> None:
             super().__init__()
-            self.chat_id = chat_id
+            self.chat_ids = chat_ids
 
     class Left(Message):
         """The user is done here."""
@@ -76,7 +79,9 @@ class Sidebar(Vertical):
         self.display = self.name_field.display = False
         self._limit = PAGE
         self._drawn: str | None = None  # the search whose rows are drawn
-        self._to_delete = self._renamed = ""
+        self._marked: set[str] = set()
+        self._to_delete: set[str] = set()
+        self._renamed = ""
         self._rest: TimerHandle | None = None
 
     def compose(self) -> ComposeResult:
@@ -113,9 +118,13 @@ class Sidebar(Vertical):
         self._remember()
 
     def leave(self) -> None:
-        """Esc: a title that is not renamed after all stays; else away from here, where all chats are again."""
+        """Esc: a title that is not renamed after all stays, and so do marked chats; else away from here, where all
+        chats are again."""
         if self.name_field.display:
             self._stop_renaming()
+        elif self._marked:
+            self._unmark()
+            self.read()
         elif self.covers:
             self.hide()
         else:
@@ -137,6 +146,7 @@ class Sidebar(Vertical):
                 self.post_message(self.Left())
             self.display = self.name_field.display = False
             self.search.value, self._drawn = "", None
+            self._unmark()
 
     def _remember(self) -> None:
         if not self.has_class("-over"):
@@ -172,16 +182,20 @@ class Sidebar(Vertical):
 
     def _draw(self, rows: Sequence[Option], query: str, sentence: str) -> None:
         self.list.fill(rows, afresh=query != self._drawn or not self.has_focus_within)
-        self._drawn, self._to_delete = query, ""
+        self._drawn, self._to_delete = query, set()
         self.say(sentence)
 
     def _listed(self, _: str) -> list[Option]:
         chats = self.store.chats(self._limit + 1)
         more = [More()] if len(chats) > self._limit else []
-        return [*listed(chats[: self._limit], running=self.running, today=date.today()), *more]
+        return [*listed(chats[: self._limit], signs=self._signs, today=date.today()), *more]
 
     def _found(self, query: str) -> list[Option]:
-        return found(self.store.find(query), running=self.running)
+        return found(self.store.find(query), signs=self._signs)
+
+    @property
+    def _signs(self) -> Signs:
+        return Signs(self.running, frozenset(self._marked))
 
     def say(self, sentence: str) -> None:
         """Shows a sentence instead of the keys; "" brings the keys back."""
@@ -214,15 +228,15 @@ class Sidebar(Vertical):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if isinstance(event.option, Row):
-            self.post_message(self.Chosen(*event.option.place))
+            self.post_message(self.Chosen(*event.option.place, words=self._drawn or ""))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
         if isinstance(event.option, More):
             self._limit += PAGE
             self.read()
-        elif self._to_delete and isinstance(event.option, Row) and event.option.chat_id != self._to_delete:
-            self._to_delete = ""
+        elif self._to_delete and isinstance(event.option, Row) and not self._asks_of(event.option):
+            self._to_delete = set()
             self.say("")
 
     def on_chat_list_wanted(self, event: ChatList.Wanted) -> None:
@@ -231,20 +245,41 @@ class Sidebar(Vertical):
         if event.what == "search":
             self.search.focus()
         elif event.row is not None and event.row.message_id is None:
-            change = {"pin": self._pin, "rename": self._ask_name, "delete": self._ask_or_delete}[event.what]
+            change = {
+                "pin": self._pin,
+                "rename": self._ask_name,
+                "mark": self._mark,
+                "delete": self._ask_or_delete,
+            }[event.what]
             change(event.row)
+
+    def _asks_of(self, row: Row) -> bool:
+        """Whether the question before deleting still stands: it is of marked chats, or of this one."""
+        return bool(self._marked) or row.chat_id in self._to_delete
 
     def _pin(self, row: Row) -> None:
         self.change(partial(self.store.pin, row.chat_id))
 
+    def _mark(self, row: Row) -> None:
+        """Marks the chat, or takes the mark away, and goes on to the next."""
+        self._marked ^= {row.chat_id}
+        self.list.action_cursor_down()
+        self.read()
+
+    def _unmark(self) -> None:
+        self._marked, self._to_delete = set(), set()
+
     def _ask_or_delete(self, row: Row) -> None:
-        if self._to_delete == row.chat_id:
-            self._to_delete = ""
+        """Asks once for all that are marked, or for this chat where none is; then deletes."""
+        doomed = self._marked or {row.chat_id}
+        if self._to_delete == doomed:
+            self._unmark()
             self.say("")
-            self.post_message(self.DeleteRequested(row.chat_id))
+            self.post_message(self.DeleteRequested(*sorted(doomed)))
         else:
-            self._to_delete = row.chat_id
-            self.say(f"Press {shown(self, 'chats.delete')} again to delete “{title(row.title)}” for good.")
+            self._to_delete = set(doomed)
+            named = f"{count(len(doomed), 'chat')} that you marked" if self._marked else f"“{title(row.title)}”"
+            self.say(f"{with_keys(self, 'Press {chats.delete} again')} to delete {named} for good.")
 
     def _ask_name(self, row: Row) -> None:
         self._renamed = row.chat_id

@@ -52,7 +52,7 @@ class Asking(ModalScreen[str | None]):
             dialog.border_title, dialog.border_subtitle = Content(one_line(self._title)), Content(with_keys(self, KEYS))
             with VerticalScroll(can_focus=False):
                 yield Static(clean("\n".join(self._lines)), markup=False)
-            yield OptionList(*(Option(Content(one_line(one.words))) for one in self._replies), markup=False)
+            yield OptionList(*(Option(Content(unbroken(one.words))) for one in self._replies), markup=False)
         yield TooSmall()
 
     def on_mount(self) -> None:
@@ -61,7 +61,9 @@ class Asking(ModalScreen[str | None]):
         self.query_one(OptionList).focus()
 
     def on_key(self, event: events.Key) -> None:
-        """Whoever pressed Enter again, because this took its time, has not answered."""
+        """Whoever pressed Enter again, because this took its time, or at the end of a line, has not answered."""
+        if event.is_printable:
+            self._answers_from = event.time + REST_SECONDS
         if event.key == "enter" and event.time < self._answers_from:
             event.stop()
             event.prevent_default()
@@ -75,3 +77,8 @@ class Asking(ModalScreen[str | None]):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
+
+
+def unbroken(words: str) -> str:
+    """The clean words on one line; columns stay below each other."""
+    return clean(words).replace("\n", " ")

@@ -38,7 +38,9 @@ from localspec.tui.control.library import Library
 from localspec.tui.control.measuring import Measuring
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.outside import Outside
+from localspec.tui.control.own_model import OwnModel
 from localspec.tui.control.parts import Parts
+from localspec.tui.control.recovery import Recovery
 from localspec.tui.control.reports import Reports
 from localspec.tui.control.settings import Settings
 from localspec.tui.control.speculation import Speculation
@@ -52,6 +54,7 @@ from localspec.tui.markdown.painter import Painted
 from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
+from localspec.tui.panels.pills import Chips
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, WISHES, SpeedPanel
@@ -132,11 +135,13 @@ class ChatScreen(Painted, Screen[None]):
         self.branches: Branches = Branches(parts, self.turns, self.copies)
         self.undo: Undo = Undo(parts, self.turns, self.branches)
         self.speculation: Speculation = Speculation(parts)
-        self.chats: Chats = Chats(parts, self.turns, self.branches)
-        self.sidebar, self.find = self.chats.sidebar, self.chats.find
-        self.full_context = FullContext(parts, self.turns, begin_chat=self.chats.begin)
+        self.chats: Chats = Chats(parts, self.turns, self.branches, opened=lambda: self.own_model.ask())  # noqa: PLW0108 - made later
+        self.sidebar, self.find = self.chats.sidebar, self.chats.finding.bar
         self.library = Library(parts, self.outside)
         self.models: Models = Models(parts, self.turns, self.speculation, self.library)
+        self.own_model = OwnModel(parts, self.models)
+        self.full_context = FullContext(parts, self.turns, self.own_model, begin_chat=self.chats.begin)
+        self.recovery = Recovery(parts, self.models)
         self.drafters: Drafters = Drafters(parts, self.models, self.speculation)
         self.measuring: Measuring = Measuring(parts, self.models)
         self.views: Views = Views(parts, self.legend)
@@ -153,6 +158,7 @@ class ChatScreen(Painted, Screen[None]):
 
     async def on_mount(self) -> None:
         await self.chats.show(self.past)
+        self.own_model.start()
         self.prompt.focus()
         self.views.show(self.tuning.config.ui.token_view)
         self.set_interval(SAVE_SECONDS, lambda: self.recorder.save(self.state.tally.stats))
@@ -208,6 +214,7 @@ class ChatScreen(Painted, Screen[None]):
                 await self.turns.fail(event)
             case None:
                 await self.turns.lose_engine()
+                self.recovery.offer()
 
     async def welcome(self, ready: Ready) -> None:
         """A model is loaded; what waits is asked."""
@@ -216,8 +223,10 @@ class ChatScreen(Painted, Screen[None]):
         self.speculation.welcome(ready)
         self.state.welcome(ready)
         self.recorder.meet(ready)
+        self.models.welcome()
         self.state.enter("idle", "idle")
         self.speculation.restore(ready)
+        await self.own_model.welcome()
         await self.turns.ask_next()
 
     async def draw(self) -> bool:
@@ -240,7 +249,7 @@ class ChatScreen(Painted, Screen[None]):
         self.chats.mark(message.chat_id)
 
     async def on_chosen(self, message: Chosen) -> None:
-        await self.models.change(message.choice)
+        await self.models.take(message)
 
     def on_changed(self, message: Changed) -> None:
         self.models.follow(message.item)
@@ -251,6 +260,12 @@ class ChatScreen(Painted, Screen[None]):
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
         self.command_line.refuse(message)
 
+    def on_prompt_doubted(self, message: Prompt.Doubted) -> None:
+        self.command_line.doubt(message)
+
+    def on_chips_opened(self, message: Chips.Opened) -> None:
+        self.views.attached(message)
+
     @on(TextArea.Changed, "#prompt")
     def on_typed(self) -> None:
         self.branches.follow_typing()
@@ -259,16 +274,19 @@ class ChatScreen(Painted, Screen[None]):
         self.prompt.focus()
 
     async def on_sidebar_chosen(self, message: Sidebar.Chosen) -> None:
-        await self.chats.choose(message.chat_id, message.message_id)
+        await self.chats.choose(message.chat_id, message.message_id, message.words)
 
     async def on_sidebar_delete_requested(self, message: Sidebar.DeleteRequested) -> None:
-        await self.chats.delete(message.chat_id)
+        await self.chats.delete(*message.chat_ids)
 
-    async def on_find_bar_found(self, message: FindBar.Found) -> None:
-        await self.chats.reveal_at(message.place)
+    def on_find_bar_sought(self, message: FindBar.Sought) -> None:
+        self.chats.finding.seek(message.words)
+
+    async def on_find_bar_reached(self, message: FindBar.Reached) -> None:
+        await self.chats.finding.show(message.hit)
 
     def on_find_bar_left(self) -> None:
-        self.chats.leave_find()
+        self.chats.finding.leave()
 
     # --- keys
 
@@ -321,10 +339,10 @@ class ChatScreen(Painted, Screen[None]):
         self.call_later(self.branches.edit, self.branches.at)
 
     def action_undo(self) -> None:
-        self.call_later(self.undo.undo)
+        self.call_later(self.undo.take_back)
 
     def action_redo(self) -> None:
-        self.call_later(self.undo.redo)
+        self.call_later(self.undo.bring_back)
 
     def action_tree(self) -> None:
         self.branches.show_tree()

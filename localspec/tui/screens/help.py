@@ -19,9 +19,11 @@ from localspec.tui.keys.key_names import rows, with_keys
 from localspec.tui.keys.keymap import default_keys, spelled, twins
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.panels.chat_list import ChatList
-from localspec.tui.panels.find import FindBar, Words
+from localspec.tui.panels.find import Count, FindBar, Words
+from localspec.tui.panels.pills import Pills
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.asking import Asking
+from localspec.tui.screens.attached import AttachedScreen
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.link import LinkScreen
@@ -44,6 +46,7 @@ OVER: dict[str, list[BindingType]] = {
     "a link": LinkScreen.BINDINGS,
     "what drafts": DraftersScreen.BINDINGS,
     "the themes": ThemePicker.BINDINGS,
+    "a file": AttachedScreen.BINDINGS,
     "the branches": TREE_KEYS,
 }
 WIDEST = 24
@@ -66,8 +69,9 @@ class HelpScreen(ModalScreen[None]):
             "Commands": [(command.usage, command.says) for command in COMMANDS],
             "Keys": self._keys,
             "At a message, with an empty prompt": rows(self, LETTERS),
+            "At what is attached": rows(self, Pills.BINDINGS),
             "In the chat list": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
-            "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS)),
+            "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS, *Count.BINDINGS)),
             "In dialogs": over,
         }
         with VerticalScroll(id="help"):

@@ -26,15 +26,17 @@ from localspec.tui.panels.downloads_tab import DownloadsTab
 from localspec.tui.panels.hub_tab import HubTab
 from localspec.tui.panels.on_disk import OnDisk, Pick
 from localspec.tui.panels.tab_strip import TABS, Counts, Tab, TabStrip
+from localspec.tui.screens.asking import Asking, Reply
 from localspec.tui.screens.too_small import TooSmall
 
 if TYPE_CHECKING:
     from localspec.runtime.local_models import Shelved
+    from localspec.tui.control.formats import FormatList
 
 LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: another program may fetch, too
 KEYS: dict[Tab | Literal["words"], str] = {
-    "disk": "Enter loads · Tab drafters · {models.close} closes · {disk.delete} delete · {disk.verify} verify "
-    "· {disk.clean} leftovers",
+    "disk": "Enter loads · Tab drafters · {disk.formats} formats · {models.close} closes · {disk.delete} delete "
+    "· {disk.verify} verify",
     "words": "Enter searches · Tab ↓ list · {models.close} closes · in the list {models.disk} {models.downloads} "
     "other tabs",
     "hub": "Enter download · {hub.drafter} + drafter · {models.close} closes · {hub.licence} licence · {hub.page} page "
@@ -46,13 +48,14 @@ KEYS: dict[Tab | Literal["words"], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Shelf:
-    """What the screen is opened with. `look` lists the models on this machine, `look_at` those of a repository, and
-    `free` says in words what memory and disk are free: all read, in a thread. `now` is loaded; `chosen` is listed and
-    selected at first, if it is there."""
+    """What the screen is opened with. `look` lists the models on this machine, `look_at` those of a repository,
+    `formats` the weight formats of one, and `free` says in words what memory and disk are free: all read, in a thread.
+    `now` is loaded; `chosen` is listed and selected at first, if it is there."""
 
     look: Callable[[], Iterable[Shelved]]
     look_at: Callable[[str], Iterable[Shelved]]
     free: Callable[[], str]
+    formats: Callable[[str], FormatList]
     now: Pick
     chosen: str = ""
 
@@ -156,8 +159,26 @@ class ModelsScreen(Screen[Pick | None]):
             self.library.delete_leftovers()
         elif message.what == "delete":
             self.library.delete(message.model)
+        elif message.what == "formats":
+            self.library.work(partial(self.look_at_formats, message.model))
         else:
             self.library.verify(message.model, self.disk.say)
+
+    def look_at_formats(self, model: Shelved) -> None:
+        """Runs in a thread."""
+        self.app.call_from_thread(self.ask_format, model, self.shelf.formats(model.name))
+
+    def ask_format(self, model: Shelved, found: FormatList) -> None:
+        """Which weight format to load the model in; with the drafter in use, if it is the one in use."""
+        lines, names = found.lines(), [one.quant for one in found.report.formats]
+        replies = [Reply(name, line) for name, line in zip(names, lines, strict=True)]
+        draft = self.shelf.now.draft if model.name == self.shelf.now.model else ""
+        asking = Asking(f"Load {model.name} in which format?", [found.head], replies)
+        self.app.push_screen(asking, partial(self.pick_format, model.name, draft))
+
+    def pick_format(self, model: str, draft: str, quant: str | None) -> None:
+        if quant:
+            self.dismiss(Pick(model, draft, quant))
 
     def on_hub_tab_planned(self, message: HubTab.Planned) -> None:
         load = partial(self.load, message.request.draft)

@@ -17,35 +17,40 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.core.sanitize import clean
+from localspec.core.sanitize import clean, one_line
 from localspec.tui.keys.key_names import shown, with_keys
 from localspec.tui.screens.too_small import TooSmall
 
-Choice = Literal["stop", "drop-oldest", "new"]
+Choice = Literal["stop", "drop-oldest", "new", "model"]
 KEYS = "↑ ↓ Enter, or a letter. {overflow.leave}: cancel."
 REST_SECONDS = 1.0
 
 
 class Overflow(ModalScreen[Choice | None]):
-    """The choice, or nothing: then the question is left unanswered, and the next one asks again."""
+    """The choice, or nothing: then the question is left unanswered, and the next one asks again. `own`: the chat's own
+    model, where that is another and holds the question."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Leave", show=False, id="overflow.leave"),
         Binding("s", "choose('stop')", "Stop", show=False, id="overflow.stop"),
         Binding("d", "choose('drop-oldest')", "Drop the oldest turns", show=False, id="overflow.drop"),
         Binding("n", "choose('new')", "New chat", show=False, id="overflow.new"),
+        Binding("m", "choose('model')", "The chat's own model", show=False, id="overflow.model"),
     ]
 
-    def __init__(self, sentence: str, turns: int) -> None:
+    def __init__(self, sentence: str, turns: int, *, own: str = "") -> None:
         super().__init__()
-        self._sentence, self._turns = sentence, turns
+        self._sentence, self._turns, self._own = sentence, turns, own
         self._last_key, self._listens = 0.0, False
 
     def compose(self) -> ComposeResult:
         dropping = f"Drop {oldest(self._turns)} from the context"
+        loading = f"Load {one_line(self._own)}, this chat's own model, which holds all of it"
+        own = [option(shown(self, "overflow.model"), loading, "model")] if self._own else []
         with Vertical():
             yield Static(clean(self._sentence), markup=False)
             yield OptionList(
+                *own,
                 option(shown(self, "overflow.stop"), "Cancel, and don't ask again in this chat", "stop"),
                 option(shown(self, "overflow.drop"), dropping, "drop-oldest"),
                 option(shown(self, "overflow.new"), "New chat: ask it there", "new"),
@@ -69,7 +74,8 @@ class Overflow(ModalScreen[Choice | None]):
         self.action_choose(str(event.option_id))
 
     def action_choose(self, choice: Choice | str) -> None:
-        self.dismiss(choice)  # type: ignore[arg-type]
+        if choice != "model" or self._own:
+            self.dismiss(choice)  # type: ignore[arg-type]
 
     async def action_dismiss(self, result: Choice | None = None) -> None:
         self.dismiss(result)

@@ -1,10 +1,11 @@
-"""How the next tokens are chosen, as a form: a preset, and what is said besides. Empty fields show what applies then.
+"""How the next tokens are chosen and where an answer ends, as a form. Empty fields show what holds then, and whence.
 
 Knows a Tuning and changes it only when it is applied. Knows no engine.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from textual import on
@@ -16,7 +17,7 @@ from textual.screen import ModalScreen
 from textual.validation import Function
 from textual.widgets import Button, Input, Select, Static
 
-from localspec.config import precedence
+from localspec.config import assignments, precedence
 from localspec.core.errors import UsageError
 from localspec.core.requests import SAMPLING_FIELDS
 from localspec.core.sanitize import one_line
@@ -25,15 +26,20 @@ from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.field import Field
 from localspec.tui.screens.too_small import TooSmall
 
-MODELS_OWN = "the model's"
-NO_SEED = "another each time"
+LONGEST_VALUE, LONGEST_STOP = 20, 200  # characters
 KEYS = "Enter applies · Tab next · {form.close} closes"
 
 
 def fault(name: str, typed: str) -> str:
     """The fault of an option as typed in the form; "" if it has none."""
     try:
-        precedence.option(name, typed)
+        match name:
+            case "stop":
+                assignments.words(typed)
+            case "max_tokens":
+                precedence.token_limit(typed)
+            case _:
+                precedence.option(name, typed)
     except UsageError as wrong:
         return wrong.message
     return ""
@@ -53,14 +59,20 @@ class SamplingForm(ModalScreen[bool]):
         self.preset: Select[str] = Select(
             presets, prompt="none", value=tuning.preset or Select.NULL, compact=True, id="preset"
         )
-        self.inputs = {name: self.input(name) for name in SAMPLING_FIELDS}
+        self.inputs = {name: self.input(name) for name in precedence.SETTABLE}
         self.wrong = Static(markup=False, id="wrong")
 
     def input(self, name: str) -> Field:
-        said = self.tuning.said.given.get(name)
         check = Function(lambda typed: not fault(name, typed))
-        value = "" if said is None else f"{said:g}" if isinstance(said, float) else str(said)
-        return Field(value, compact=True, id=name, validators=check, valid_empty=True, max_length=20)
+        longest = LONGEST_STOP if name == "stop" else LONGEST_VALUE
+        return Field(self.value(name), compact=True, id=name, validators=check, valid_empty=True, max_length=longest)
+
+    def value(self, name: str) -> str:
+        """An option as the user set it."""
+        if name == "stop":
+            return self.tuning.spelled_stop
+        said = self.tuning.said_limit if name == "max_tokens" else self.tuning.said.given.get(name)
+        return "" if said is None else f"{said:g}" if isinstance(said, float) else str(said)
 
     def compose(self) -> ComposeResult:
         fields = [Static("preset", markup=False), self.preset]
@@ -83,18 +95,16 @@ class SamplingForm(ModalScreen[bool]):
         return None if self.preset.is_blank() else str(self.preset.value)
 
     def show_beneath(self) -> None:
-        beneath = self.tuning.beneath(self.chosen).given
         for name, field in self.inputs.items():
-            unsaid = NO_SEED if name == "seed" else MODELS_OWN
-            field.placeholder = f"{beneath[name]:g}" if name in beneath else unsaid
+            field.placeholder = self.tuning.unset_words(name, self.chosen)
 
     @on(Select.Changed)
     def change_preset(self, event: Select.Changed) -> None:
-        """A preset that is chosen applies as it is: what was said besides is taken away."""
+        """A preset that is chosen applies as it is: options that were set besides are taken away."""
         event.stop()
         if self.chosen != self.tuning.preset:
-            for field in self.inputs.values():
-                field.value = ""
+            for name in SAMPLING_FIELDS:
+                self.inputs[name].value = ""
         self.show_beneath()
 
     @on(Input.Changed)
@@ -118,5 +128,13 @@ class SamplingForm(ModalScreen[bool]):
             next(field for name, field in self.inputs.items() if field.value and fault(name, field.value)).focus()
             return
         self.tuning.use_preset(self.chosen)
-        self.tuning.set(" ".join(f"{name}={field.value}" for name, field in self.inputs.items() if field.value))
+        self.tuning.apply([*self.pairs()])
         self.dismiss(True)
+
+    def pairs(self) -> Iterator[tuple[str, str]]:
+        """The fields as `/set` takes them: a field of stop texts has any number, and an empty one none."""
+        for name, field in self.inputs.items():
+            if name != "stop":
+                yield name, field.value
+        for word in assignments.words(self.inputs["stop"].value) or ["none"]:
+            yield "stop", assignments.plain(word)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from asyncio import Lock
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import ClassVar
 
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -35,6 +36,7 @@ class Transcript(StillScroll):
     While `busy` the end of the branch stays in the window: an answer is being written there.
     """
 
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"found--hit", "found--chosen"}
     view: reactive[View] = reactive("markdown", init=False)
     starter = OF_GUIDE  # a first message to try
 

@@ -1,0 +1,47 @@
+"""What a chat is called after a question: what was asked, without what stands around it. Knows text only."""
+
+from __future__ import annotations
+
+import re
+
+from localspec.history.text.columns import cells, cut
+
+WIDTH = 60  # cells: what a sidebar of 30 columns shows, twice
+FENCED = re.compile(r"(?ms)^[ \t]*(```|~~~)[^\n]*\n?(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)")
+FILE = re.compile(r'(?<!\S)@(?:"[^"]*"|[^\s"]*[./~][^\s"]*)|^\s*@\S+')  # not `@property` within a question
+LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)")
+LINE_MARK = re.compile(r"^\s*(?:(?:#{1,6}|>|[-*+]|\d{1,3}[.)])\s+)+")
+EMPHASIS = re.compile(r"\*\*|__|~~|`+|(?<!\w)[*_](?=\S)|(?<=\S)[*_](?!\w)")
+COMMAND = re.compile(r"^/+(?=[^\s/]+(?:\s|$))")
+GREETING = re.compile(
+    r"^(?:hi|hello|hey|hiya|good (?:morning|afternoon|evening|day))(?!\s+world\b)(?:\s+(?:there|all))?"
+    r"(?:[\s,;:.!?]+(?:[-–—]\s+)?|$)",
+    re.IGNORECASE,
+)
+SENTENCE = re.compile(r"(?<=\w\w\w\.)\s+(?=\W*[A-Z])|(?<=[?!…])\s+|(?<=[。？！])")
+QUOTES = "\"'“”„«»‘’ "
+
+
+def title_of(text: str) -> str:
+    """The first sentence of a question, cleaned and cut at a word; "" where it says nothing, as a greeting does."""
+    prose = FENCED.sub("\n", text)
+    lines = (sentence(line) for line in (*prose.splitlines(), *(FENCED.sub(r"\2", text).splitlines())))
+    return shortened(next(filter(None, lines), ""))
+
+
+def sentence(line: str) -> str:
+    """The first sentence of a line that is more than a greeting."""
+    plain = LINE_MARK.sub("", FILE.sub(" ", line))
+    plain = " ".join(EMPHASIS.sub("", LINK.sub(r"\1", plain)).split())
+    asked = GREETING.sub("", COMMAND.sub("", plain.strip(QUOTES)))
+    return SENTENCE.split(asked)[0].strip(QUOTES).rstrip(" .,;:")
+
+
+def shortened(title: str) -> str:
+    """The title within WIDTH cells, cut between words where there are any."""
+    if cells(title) <= WIDTH:
+        return title
+    whole = cut(title, WIDTH)
+    words = whole[:-1].rsplit(" ", 1)
+    between = title[len(whole) - 1] == " "
+    return f"{(whole[:-1] if between or len(words) == 1 else words[0]).rstrip(' ,;:')}…"

@@ -1,0 +1,164 @@
+"""Attaches a drafter to an open target: chosen, loaded where it is a model, with a length policy of its own.
+
+Another may take its place later: the target's weights and the conversation in its cache stay. Knows no text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+import torch
+
+from localspec.core import calibration
+from localspec.core.errors import DoesNotFit, EngineError, LocalspecError, UsageError
+from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready, SpecCard
+from localspec.core.requests import AskedDraft, ChangeDrafter, SpecWish, draft_length
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.guarded import Guarded
+from localspec.engine.drafters.table import DRAFTERS
+from localspec.engine.memory import give_back
+from localspec.engine.policy import SteerablePolicy
+from localspec.engine.protocols import Resident, is_layered
+from localspec.engine.session import Session
+from localspec.loading.devices import gpu_faults
+from localspec.loading.kernels import load_decoder, verify
+from localspec.loading.plan import Plan, draft_plan
+from localspec.loading.plan_request import PlanRequest
+from localspec.loading.resident import measure_memory, possible
+from localspec.loading.threads import Threads
+from localspec.models.checkpoint import Snapshot
+from localspec.runtime import draft_choice
+from localspec.runtime import loaded as loaded_models
+from localspec.runtime.drafting import Drafting
+from localspec.runtime.model import Model
+from localspec.runtime.notices import graph_notices
+from localspec.runtime.opened import Opened, Opening, plan_request, swept_key, timed_key
+from localspec.runtime.parts import Parts
+from localspec.runtime.sampling_defaults import defaults
+
+
+def attach(
+    opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool = False
+) -> Generator[Opening, None, Model]:
+    """Attaches a drafter and a session to an open target; several Models can share one that none of them owns."""
+    choice = opened.choice
+    if draft != opened.request.draft or choice.snapshot is None:  # comparing two tokenizers takes seconds
+        choice = chosen(opened, draft)
+    drafting = yield from make_drafting(opened, choice, k)
+    target = opened.target
+    yield from graph_notices((target, *drafting.decoders))
+    ready = Ready(card(opened), drafting.spec, measure_memory(opened.threads, target, *drafting.decoders))
+    yield ready
+    return Model(
+        Parts(
+            ready,
+            opened.prompter,
+            Session(target, drafting.drafter, device=str(target.device)),
+            target,
+            drafting,
+            defaults=defaults(opened.entry, opened.snapshot),
+            stop_ids=frozenset(opened.snapshot.eos_ids),
+            owned=(target, opened.prompter, *filter(None, [opened.mark])) if owns_target else (),
+            threads=Threads(possible(), opened.threads) if owns_target and opened.may_change_threads else None,
+            calibration_key=timed_key(opened),
+            folding=opened.folding,
+            another=partial(another, opened),
+        )
+    )
+
+
+def another(opened: Opened, asked: ChangeDrafter) -> Generator[Loading | Notice, None, Drafting]:
+    """Makes another drafter for the same target, once the one before is closed."""
+    request = msgspec.structs.replace(opened.request, draft=asked.draft, k=asked.k, mode=asked.mode)
+    opened = replace(opened, request=request)
+    with gpu_faults():
+        choice = chosen(opened, asked.draft)
+        draft_choice.check_format(request.weights.draft_format, choice)
+        if opened.plan.resident is not None and choice.exit_layer > opened.plan.resident:
+            message = f"Only {opened.plan.resident} layers are in memory, and {choice.name} draft."
+            raise UsageError(message, hint="Load the model again.")
+        return (yield from make_drafting(opened, choice, asked.k))
+
+
+def chosen(opened: Opened, draft: AskedDraft) -> draft_choice.Choice:
+    known = calibration.recall(swept_key(opened))
+    return draft_choice.choose(draft, opened.entry, opened.snapshot, opened.catalog, known)
+
+
+def make_drafting(
+    opened: Opened, choice: draft_choice.Choice, k: DraftLength
+) -> Generator[Loading | Notice, None, Drafting]:
+    """Loads what drafts, and makes the drafter with its policy and its card."""
+    k = choice.k if k == "auto" else draft_length(k)
+    own = yield from draft_decoder(choice, opened)
+    target = opened.target
+    drafter = DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
+    if choice.notice:
+        yield choice.notice
+    plain_ms = calibration.recall(timed_key(opened)).plain_ms
+    wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
+    mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
+    return Drafting(
+        SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode),
+        drafter if choice.kind == "off" else Guarded(drafter),
+        SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
+        greedy=choice.greedy,
+        decoders=(own,) if own is not None else (),
+        mark=mark,
+    )
+
+
+def card(opened: Opened) -> ModelCard:
+    """The target as the user sees it."""
+    entry, plan, target = opened.entry, opened.plan, opened.target
+    can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
+    place = str(target.device) if plan.resident is None else f"{target.device} and {plan.offload_source}"
+    snapshot = opened.snapshot
+    sampling = defaults(entry, snapshot).given
+    return ModelCard(
+        entry.name, plan.weight_format.name, place, plan.context, can_chat, layers, snapshot.revision, sampling
+    )
+
+
+def draft_decoder(choice: draft_choice.Choice, opened: Opened) -> Generator[Loading | Notice, None, Resident | None]:
+    """The decoder of a drafter with a model of its own; both decoders then share the threads."""
+    if choice.snapshot is None:
+        return None
+    request = replace(plan_request(opened.request.weights, choice), device=opened.plan.device)
+    drafter = yield from load_draft(choice.snapshot, request.asking(ctx=opened.plan.context), opened.plan)
+    torch.set_num_threads(1)
+    for decoder in (opened.target, drafter):
+        if decoder.device == opened.target.device:  # where one is torch's, torch has its threads, whoever is the other
+            decoder.set_threads(opened.threads)
+    return drafter
+
+
+def load_draft(snapshot: Snapshot, request: PlanRequest, target: Plan) -> Generator[Loading | Notice, None, Resident]:
+    """Loads a draft model where its plan says; beside the target when the GPU fails."""
+    plan = draft_plan(snapshot, request, target.weight_format)
+    if plan.device == target.device:
+        yield from verify(snapshot, plan)
+        return (yield from load_decoder(snapshot, plan, stage="loading draft weights"))
+    found = yield from apart(snapshot, plan)
+    if isinstance(found, LocalspecError):
+        give_back()
+        yield Notice("warning", "draft_device", f"{found.message} {snapshot.name} drafts on the CPU.")
+        return (yield from load_draft(snapshot, replace(request, gpu_bytes=None), target))
+    yield Notice(
+        "info", "draft_device", f"{snapshot.name} drafts on the GPU, in {plan.weight_format}, for a target on the CPU."
+    )
+    return found
+
+
+def apart(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None, Resident | LocalspecError]:
+    """Loads a decoder on another device than the target's; the error, without what was loaded, if that fails."""
+    try:
+        with gpu_faults():
+            yield from verify(snapshot, plan)
+            return (yield from load_decoder(snapshot, plan, stage="loading draft weights"))
+    except (DoesNotFit, EngineError) as fault:
+        fault.__cause__ = None
+        return fault.with_traceback(None)

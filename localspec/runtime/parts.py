@@ -1,0 +1,51 @@
+"""The parts of a loaded model, put together when it is opened. Knows no answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from localspec.core.events import Loading, Notice, Ready
+from localspec.core.requests import ChangeDrafter, SamplingOptions
+from localspec.engine.protocols import Resident
+from localspec.engine.session import Session
+from localspec.loading.threads import Threads
+from localspec.models.folding import Folding
+from localspec.models.prompt_sandbox import AnyPrompter
+from localspec.runtime.drafting import Drafting
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The parts of a Model. `owned`: closed with the model, beside its drafter; `another` makes another drafter for the
+    same target."""
+
+    ready: Ready
+    prompter: AnyPrompter
+    session: Session
+    target: Resident
+    drafting: Drafting
+    defaults: SamplingOptions
+    stop_ids: frozenset[int]
+    another: Callable[[ChangeDrafter], Generator[Loading | Notice, None, Drafting]]
+    owned: tuple[Closable, ...] = ()
+    threads: Threads | None = None  # None where their count stays
+    calibration_key: str = ""
+    folding: Folding | None = None
+
+    @property
+    def decoders(self) -> tuple[Resident, ...]:
+        """The target's first; their weight reads are counted."""
+        return (self.target, *self.drafting.decoders)
+
+    def drafted_by(self, drafting: Drafting) -> Parts:
+        """The parts with another drafter, in step with the same conversation; the one before is closed."""
+        if drafting is not self.drafting:
+            self.drafting.close()
+        self.session.drafter = drafting.drafter
+        return replace(self, drafting=drafting)

@@ -1,0 +1,71 @@
+"""Finds an answer that repeats itself: its end is the same line or phrase, TIMES times in a row.
+
+Looks at the last WINDOW characters alone, so a step costs the same however long the answer is. Knows text only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+TIMES = 8
+LONGEST = 200  # characters of a phrase
+LEAST_SPAN = 24  # characters that it fills in all: of a laugh or a drawn-out word eight letters are few
+WINDOW = TIMES * LONGEST
+PROBE = 8  # characters, which the end has in common with the phrase before it
+LETTERS = re.compile(r"[^\W\d_]{2}")
+WORD = re.compile(r"[^\W\d_]{2,}")
+
+
+class Repetition:
+    """Watches an answer as it grows. What `so_far`, an answer that goes on, repeats already may go on."""
+
+    def __init__(self, so_far: str = "") -> None:
+        self._tail = so_far[-WINDOW:]
+        self._allowed = repeated(self._tail)
+
+    def add(self, text: str, *, in_code: bool) -> bool:
+        """Adds what was written; whether the end repeats itself now."""
+        self._tail = (self._tail + text)[-WINDOW:]
+        phrase = repeated(self._tail, in_code=in_code)
+        return bool(phrase) and not is_rotated(phrase, self._allowed)
+
+
+def repeated(text: str, *, in_code: bool = False) -> str:
+    """The shortest phrase that the end of the text repeats, wherever it begins in it; "" for none.
+
+    A phrase has words: blanks, rules, zeros and brackets repeat rightly. In code it has two of them, since `</div>`,
+    `end` and `False,` do, too.
+    """
+    tail = text[-WINDOW:]
+    period = next((period for period in candidates(tail) if fills(tail, period)), 0)
+    phrase = tail[len(tail) - period :]
+    return phrase if has_words(phrase, two=in_code) else ""
+
+
+def candidates(tail: str) -> Iterator[int]:
+    """How far before the end the last characters stand as well, the shortest distance first."""
+    if len(tail) < LEAST_SPAN:
+        return
+    end, last = tail[-PROBE:], len(tail) - PROBE
+    at = last
+    while (at := tail.rfind(end, max(0, last - LONGEST), at + PROBE - 1)) >= 0:
+        yield last - at
+
+
+def fills(tail: str, period: int) -> bool:
+    """Whether the end is one phrase of this length over and over."""
+    span = max(TIMES * period, LEAST_SPAN)
+    return span <= len(tail) and tail[-span:-period] == tail[period - span :]
+
+
+def has_words(phrase: str, *, two: bool) -> bool:
+    if not two:
+        return LETTERS.search(phrase + phrase) is not None
+    whole = WORD.findall(4 * phrase)[1:-1]  # the first and the last may be cut
+    return len(set(whole)) > 1
+
+
+def is_rotated(phrase: str, other: str) -> bool:
+    """Whether both are one phrase, begun at different letters."""
+    return len(phrase) == len(other) and phrase in other + other

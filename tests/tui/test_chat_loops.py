@@ -1,0 +1,46 @@
+"""An answer that repeats itself is stopped, and goes on when it is asked to; one that was cut says how. No model."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.core.events import AnyEvent
+from localspec.history import History
+from localspec.tui.chat.repetition import TIMES
+from tests.support.chat_stage import kept_chat
+from tests.support.scripted_engine import ScriptedEngine, answer, step
+
+pytestmark = pytest.mark.heavy
+
+LINE = "I am a robot.\n"
+STOPPED = "The answer repeats itself, so it was stopped. /continue goes on anyway."
+
+
+def looping(times: int) -> list[AnyEvent]:
+    return answer(*(step(LINE, accepted=0) for _ in range(times)))
+
+
+async def test_an_answer_that_repeats_itself_is_stopped_and_goes_on_when_it_is_asked_to():
+    """The history has it as one that ended; what goes on is not stopped for what it repeated already."""
+    cut = answer(step("Red", accepted=0), finish="length")
+    engine = ScriptedEngine(looping(40), looping(12), cut, paused=True)
+    async with kept_chat(engine, size=(100, 30)) as stage:
+        engine.permit(2 + TIMES)  # it is ready, and has read the prompt
+        await stage.ready()
+        await stage.asks("Who are you?", STOPPED)
+        await stage.ready()
+        said = stage.chat.conversation.last()
+        assert said is not None
+        assert said.text == TIMES * LINE
+        assert said.made is not None
+        assert said.made.stats.finish_reason == "stop"
+        engine.permit()
+        await stage.send("/continue")
+        await stage.until(lambda: said.text == (TIMES + 12) * LINE and stage.chat.state.phase == "idle")
+        assert engine.requests[-1].continues
+        assert stage.seen.count(STOPPED) <= 1, "it was not stopped again"
+        await stage.send("Name a colour.")
+        await stage.hints("The answer was cut after max_tokens. /continue goes on.")
+    with History() as history:
+        opened = history.open(history.chats()[0].id)
+    assert [message.status for message in opened.branch if message.role == "assistant"] == ["done", "length"]

@@ -1,0 +1,88 @@
+"""What the next question is asked with, and how it is said: options, limits, and whence the rest comes. No screen."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.config.tables import ChatTable, Config
+from localspec.core.errors import UsageError
+from localspec.core.requests import SamplingOptions
+from localspec.models.catalog import Entry
+from localspec.tui.chat.conversation import Conversation
+from localspec.tui.control.tuning import Tuning
+
+
+def test_a_value_that_nobody_set_is_shown_as_it_will_be_and_whence_it_comes():
+    tuning = Tuning()
+    assert tuning.unset_words("temperature", None) == "the model's", "nothing is loaded"
+    tuning.own = SamplingOptions()
+    assert tuning.unset_words("temperature", None) == "0.7 · balanced"
+    assert tuning.unset_words("top_p", None) == "0.95 · balanced"
+    assert tuning.unset_words("top_k", None) == "off"
+    assert tuning.unset_words("temperature", "precise") == "0 · greedy · preset"
+    assert tuning.unset_words("top_p", "precise") == "off", "balanced is set aside as a whole"
+    tuning.own = SamplingOptions(temperature=0.6, top_k=20)
+    assert tuning.unset_words("temperature", None) == "0.6 · the model's own"
+    assert tuning.unset_words("top_p", None) == "off"
+    tuning.own = SamplingOptions(temperature=0.0)
+    assert tuning.unset_words("temperature", None) == "0 · greedy · the model's own"
+    tuning.config = Config(sampling=SamplingOptions(temperature=0.3), chat=ChatTable(max_tokens=99))
+    assert tuning.unset_words("temperature", None) == "0.3 · config.toml"
+    assert tuning.unset_words("max_tokens", None) == "99 · config.toml"
+    assert (tuning.unset_words("seed", None), tuning.unset_words("stop", None)) == ("another each time", "none")
+
+
+def test_the_words_say_which_temperature_holds_and_whence():
+    tuning = Tuning(own=SamplingOptions())
+    assert tuning.words == "temperature 0.7 (balanced) · top_p 0.95"
+    tuning.set('temperature=0 max_tokens=5 stop="\\n#"')
+    assert tuning.words == 'temperature 0 · top_p 0.95 · max_tokens 5 · stop "\\n#"'
+    assert tuning.params == {"max_tokens": 5, "stop": '"\\n#"', "temperature": 0.0, "top_p": 0.95}
+
+
+def test_a_limit_and_stop_texts_go_with_every_question_until_they_are_taken_away():
+    tuning = Tuning(config=Config(chat=ChatTable(max_tokens=99)))
+    conversation = Conversation(tuning=tuning)
+    question = conversation.ask("Hello")
+
+    def limits() -> tuple[int | None, tuple[str, ...]]:
+        request = conversation.request(question)
+        return request.max_tokens, request.stop
+
+    assert limits() == (99, ())
+    tuning.set('max_tokens=5 stop="###" stop=User: stop="###"')
+    assert limits() == (5, ("###", "User:"))
+    tuning.set("stop=end")
+    assert limits() == (5, ("end",)), "what is set replaces what there was"
+    tuning.set("max_tokens=none stop=none")
+    assert limits() == (None, ())
+    tuning.set("max_tokens= stop=")
+    assert limits() == (99, ()), "config.toml's again"
+    tuning.set("max_tokens=5")
+    tuning.use_preset("precise")
+    assert limits() == (5, ()), "a preset is of sampling"
+
+
+@pytest.mark.parametrize("typed", ["temperature=1 max_tokens=x", "stop=a top_k=x", 'stop="a', "stop=a nothing"])
+def test_what_cannot_be_set_sets_nothing(typed: str):
+    tuning = Tuning()
+    with pytest.raises(UsageError):
+        tuning.set(typed)
+    assert (tuning.said, tuning.max_tokens, tuning.stop) == (SamplingOptions(), None, ())
+
+
+def test_a_comparison_is_greedy_unless_a_temperature_was_asked_for():
+    """Two answers that are sampled differ by chance, which would say nothing of speculation."""
+    tuning = Tuning(own=SamplingOptions())
+    assert (tuning.sampling.temperature, tuning.asked.temperature) == (0.7, None)
+    tuning.set("temperature=0.4")
+    assert tuning.asked.temperature == 0.4
+
+
+def test_the_built_in_model_is_greedy_by_its_entry():
+    from localspec.models.catalog import Catalog
+
+    entry: Entry = Catalog.load().resolve("guide")
+    tuning = Tuning(entry=entry, own=entry.sampling)
+    assert tuning.sampling == SamplingOptions(temperature=0)
+    assert tuning.unset_words("temperature", None) == "0 · greedy · models.toml"
