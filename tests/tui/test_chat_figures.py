@@ -363,6 +363,8 @@ async def test_the_mouse_on_a_token_says_more_of_it_and_elsewhere_nothing(monkey
         shown = stage.chat.query_one(TokenView)
         await stage.pilot.hover(shown, offset=(8, 0))
         await stage.sees('draft wanted "[/nope]" ·', "(p .61 vs .22)")
+        await stage.pilot.hover(stage.chat.prompt)
+        await stage.until(lambda: "draft wanted" not in stage.seen)
         await stage.pilot.hover(shown, offset=(2, 0))
         await stage.sees("drafted: token 1 of its draft")
         await stage.pilot.hover(shown, offset=(40, 0))
