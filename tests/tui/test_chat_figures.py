@@ -411,7 +411,7 @@ async def test_the_palette_lists_models_and_loads_the_one_that_is_chosen(monkeyp
     models = [Shelved("[/nope]", "[b]", 1, "fits", ()), Shelved("qwen7b", "bf16", 1, "too large", ())]
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: models)
     chosen: list[str] = []
-    async with open_chat(ScriptedEngine(), size=(80, 120)) as stage:
+    async with open_chat(ScriptedEngine(), size=(80, 140)) as stage:
         await stage.ready()
         monkeypatch.setattr(stage.chat.models, "choose", chosen.append)
         await stage.pilot.press("ctrl+p")
