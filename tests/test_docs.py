@@ -96,7 +96,9 @@ def test_every_setting_is_explained():
     assert sorted(named) == sorted({*KEYS, "[presets.NAME]", "[keymap]"} - {"schema_version"})
 
 
-def test_the_settings_commands_run():
+def test_the_settings_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "models" / "mine").mkdir(parents=True)
     commands = re.findall(r"^\$ localspec (config .*)$", without_help(text("docs/configuration.md")), re.MULTILINE)
     assert len(commands) == 3
     for command in commands:

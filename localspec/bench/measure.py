@@ -14,7 +14,7 @@ from typing import Protocol
 import torch
 
 from localspec.bench.machine import describe_machine
-from localspec.bench.progress import Tell, loading, shares, silent
+from localspec.bench.progress import Tell, Warn, loading, shares, silent
 from localspec.bench.prompts import PROMPTS
 from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
 from localspec.bench.turns import rotated
@@ -28,7 +28,7 @@ from localspec.core.weight_formats import AUTO, FLOATS
 from localspec.engine.drafters import table
 from localspec.models.catalog import DraftEntry, Entry
 from localspec.runtime.attach import attach
-from localspec.runtime.draft_choice import draft_target, requested
+from localspec.runtime.draft_choice import draft_target, exit_layers, requested
 from localspec.runtime.model import Model
 from localspec.runtime.open import open_target
 from localspec.runtime.opened import Opened, swept_key
@@ -80,7 +80,7 @@ class Ours:
         return GenerateRequest((Message("user", question),), max_tokens=max_tokens, sampling=greedy)
 
 
-def measure(
+def measure(  # noqa: PLR0913 - the words of the command line, and who hears
     load: LoadRequest,
     *,
     formats: Sequence[str] = (),
@@ -89,12 +89,16 @@ def measure(
     repeats: int = 3,
     against: str | None = None,
     tell: Tell = silent,
+    warn: Warn = silent,
 ) -> Report:
     """Plain decoding first, then each drafter there is for the model, in every format; with "transformers", that too.
 
-    `formats`: () for the one of `load`; where that is left open and there is a peer, fp32 beside it.
+    `formats`: () for the one of `load`; where that is left open and there is a peer, fp32 beside it. `warn` hears
+    before the first answer that nothing will be compared.
     """
     targets, left_out = open_targets(load, formats, tell, compared=against is not None)
+    if against is None and has_no_drafter(targets[0], load.draft):
+        warn(only_plain(targets[0]))
     contenders, opened = gather(targets, load, against, tell), targets[0]
     runs = interleave(contenders, max_tokens, repeats, shares(tell, names(contenders)), prompts)
     return report(opened, contenders, runs, max_tokens, repeats, (*left_out, *notes(opened, load.draft, contenders)))
@@ -200,6 +204,20 @@ def label(draft: DraftEntry) -> str:
     return table.label(DraftRequest(draft.kind) if draft.model else draft.request)
 
 
+def has_no_drafter(opened: Opened, asked: AskedDraft) -> bool:
+    """Whether drafters were asked for and none is known."""
+    return asked == "auto" and len(ways_of(opened, asked)) == 1
+
+
+def only_plain(opened: Opened) -> Notice:
+    """The warning that there is one row to come."""
+    name = one_line(opened.entry.name)
+    message = f"No draft model is known for {name}: only plain decoding is measured, so nothing is compared."
+    key = one_line(opened.entry.key)
+    layers = f"Try its early exits: localspec bench {key} --sweep exit-layer. " if exit_layers(opened.snapshot) else ""
+    return Notice("info", "no_drafter", message, f"{layers}Find a draft model: localspec pair {key} --hub")
+
+
 def notes(opened: Opened, asked: AskedDraft, contenders: list[Contender]) -> tuple[str, ...]:
     """Notes for the reader of the table, a sentence each."""
     found = [one_line(f"{one.way.name}: {note}") for one in contenders for note in one.notes]
@@ -207,7 +225,7 @@ def notes(opened: Opened, asked: AskedDraft, contenders: list[Contender]) -> tup
         from localspec.bench.transformers_peer import NOTE
 
         found.append(NOTE)
-    if asked == "auto" and len(ways_of(opened, asked)) == 1:
+    if has_no_drafter(opened, asked):
         unknown = f"No drafter is known for {opened.entry.name}"
         known = table.hints(draft_target(opened.entry, opened.snapshot))
         found.append(one_line(f"{unknown}: name one with {', or '.join(known)}."))

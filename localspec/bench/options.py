@@ -12,7 +12,7 @@ from typing import Any  # Any: click's parsed options
 from localspec.bench import plots
 from localspec.bench.formats import read_formats
 from localspec.bench.measure import measure
-from localspec.bench.progress import Tell
+from localspec.bench.progress import Tell, Warn
 from localspec.bench.report import Report
 from localspec.bench.sweep import SweepReport, axis, sweep
 from localspec.core.errors import UsageError
@@ -23,13 +23,13 @@ from localspec.runtime.draft_choice import check_threads
 NOT_SWEPT = {"against": "--against", "formats": "--format"}
 
 
-def run_bench(asked: set[str], given: Mapping[str, Any], tell: Tell) -> Report | SweepReport:
+def run_bench(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn) -> Report | SweepReport:
     """`asked`: the options that stand on the command line; `given`: all, defaults too."""
     check_threads(given["threads"])
-    return run_sweep(asked, given, tell) if given["sweep"] else run_comparison(asked, given, tell)
+    return run_sweep(asked, given, tell) if given["sweep"] else run_comparison(asked, given, tell, warn)
 
 
-def run_comparison(asked: set[str], given: Mapping[str, Any], tell: Tell) -> Report:
+def run_comparison(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn) -> Report:
     if given["plot"]:
         hint = "Try: localspec bench guide --sweep exit-layer --plot sweep.svg"
         raise UsageError("--plot needs --sweep.", hint=hint)
@@ -40,6 +40,7 @@ def run_comparison(asked: set[str], given: Mapping[str, Any], tell: Tell) -> Rep
         repeats=given["repeats"],
         against=given["against"],
         tell=tell,
+        warn=warn,
     )
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import perf_counter
 
-from localspec.core.events import Loading
+from localspec.core.events import Loading, Notice
 
 Tell = Callable[[Loading], object]
+Warn = Callable[[Notice], object]
 
 
-def silent(_: Loading) -> None:
+def silent(_: Loading | Notice) -> None:
     """Shows nothing."""
 
 

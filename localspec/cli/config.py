@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any  # Any: a setting of whatever type
 
 import click
@@ -73,7 +75,41 @@ def set_value(key: str, value: str) -> None:
         from localspec.tui.themes import check_theme, theme_names, user_themes
 
         check_theme(str(literal(value)), theme_names(user_themes(paths.themes_dir())[0]))
+    if key == "default_model":
+        value = known_model(str(literal(value)))
     store_typed(key, value)
+
+
+def known_model(name: str) -> str:
+    """The name of a model that is here, as it is valid in any folder, or that can be pulled; UsageError for others."""
+    from localspec.cli.io import print_note
+    from localspec.core.errors import NotDownloaded
+    from localspec.hub.addresses import without_address
+    from localspec.models.catalog import LISTED, Catalog
+
+    name, catalog = without_address(name), Catalog.load()
+    try:
+        return catalog.lasting_name(name)
+    except NotDownloaded as fault:
+        if not catalog.repository(name):
+            raise UsageError(fault.message, hint=f"{LISTED}. Nothing is written.") from fault
+        print_note(str(fault))
+    return name
+
+
+@contextmanager
+def laid_to_config() -> Iterator[None]:
+    """A model that is missing is config.toml's default_model: the error says so."""
+    from localspec.core import paths
+    from localspec.core.errors import NotDownloaded
+
+    try:
+        yield
+    except NotDownloaded as fault:
+        message = f"{fault.message} It is the default_model of {paths.config_file()}."
+        raise NotDownloaded(
+            message, hint=f"{fault.hint.rstrip('.')}. Or: localspec config set default_model guide"
+        ) from fault
 
 
 @config.command()
@@ -105,7 +141,7 @@ def edit() -> None:
 
 
 @config.command()
-@click.option("--models", is_flag=True, help="Print that of models.toml.")
+@click.option("--models", is_flag=True, help="Print the schema of models.toml.")
 def schema(models: bool) -> None:
     """Print the JSON schema of config.toml, for editors."""
     import msgspec

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any  # Any: click's parsed options
@@ -19,7 +20,7 @@ import click
 from click.shell_completion import shell_complete
 
 from localspec.cli.completion import completions
-from localspec.cli.config import config
+from localspec.cli.config import config, laid_to_config
 from localspec.cli.history import history
 from localspec.cli.io import discard_output, mend_streams, print_error, print_os_error, read_prompt
 from localspec.cli.judge import fit, pair
@@ -28,6 +29,7 @@ from localspec.cli.moved import where_it_went
 from localspec.cli.names import MODEL_NAME
 from localspec.cli.options import given_load_options, given_sampling, load_options, sampling_options, setting
 from localspec.cli.pull import pull
+from localspec.cli.synonyms import ours
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.requests import GenerateRequest, Message
 from localspec.core.version import __version__
@@ -85,7 +87,8 @@ def chat(
         raise UsageError("--continue, --chat and --no-history cannot be combined.", hint="Use one of them.")
     settings = read()
     past = chats.recall(chat_id) if latest or chat_id is not None else None
-    with own_model_named(past.chat if past and not model else None):
+    laid = laid_to_config() if model is None and past is None else nullcontext()
+    with laid, own_model_named(past.chat if past and not model else None):
         model = model or (past.chat.model_key if past else settings.default_model)
         pull_if_missing(model, given["draft"])
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
@@ -107,6 +110,7 @@ def chat(
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.option("--jsonl", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("--stats", is_flag=True, help="Print statistics as a line of JSON on stderr.")
+@click.option("-v", "--verbose", is_flag=True, help="Print progress and notes even when stderr is not a terminal.")
 def run(model: str, prompt: str | None, **given: Any) -> int:
     """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT.
 
@@ -122,7 +126,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     from localspec.models import named_templates
     from localspec.models.catalog import Catalog
 
-    output = Output(json=given["as_json"], jsonl=given["jsonl"], stats=given["stats"])
+    output = Output(json=given["as_json"], jsonl=given["jsonl"], stats=given["stats"], verbose=given["verbose"])
     if output.json and output.jsonl:
         raise UsageError("--json and --jsonl cannot be combined.", hint="Use one of them.")
     if given["raw"] and given["system"]:
@@ -179,7 +183,8 @@ def bench(output: str, **given: Any) -> None:
 
     asked = {name for name in click.get_current_context().params if is_given(name)}
     with Progress() as bar:
-        report = options.run_bench(asked, given, print_event if output == "jsonl" else bar.show)
+        tell, warn = (print_event, print_event) if output == "jsonl" else (bar.show, bar.say)
+        report = options.run_bench(asked, given, tell, warn)
     if output == "jsonl":
         click.echo(as_json(json.loads(report.to_json())))
     else:
@@ -266,7 +271,7 @@ def outcome() -> int:
         return leave.exit_code
     except click.UsageError as fault:
         command = fault.ctx.command_path if fault.ctx else "localspec"
-        print_error(where_it_went(fault) or f"{usage_message(fault)} Try: {command} --help")
+        print_error(where_it_went(fault) or ours(fault) or f"{usage_message(fault)} Try: {command} --help")
         return UsageError.exit_code
     except (KeyboardInterrupt, click.exceptions.Abort):
         return Cancelled.exit_code

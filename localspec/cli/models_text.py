@@ -9,7 +9,7 @@ from localspec.core.sanitize import clean, one_line
 from localspec.core.sizes import size_words
 from localspec.history.records import ModelTotals
 from localspec.history.text.columns import cells, columns
-from localspec.history.text.lists import count, speed, when
+from localspec.history.text.lists import count, draft_name, speed, when
 from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan
 from localspec.hub.shelf import Details, OnDisk
@@ -72,7 +72,8 @@ def architecture(found: Details) -> str:
 
 def answers_line(one: ModelTotals) -> str:
     rate, accepted, gain = speed(one)
-    return f"{count(one.answers, 'answer')}: {rate} tokens/s, {accepted} of drafts accepted, {gain}"
+    ways = " ".join(filter(None, (one_line(one.quant), f"with {draft_name(one.draft)}" if one.draft else "undrafted")))
+    return f"{count(one.answers, 'answer')} {ways}: {rate} tokens/s, {accepted} of drafts accepted, {gain}"
 
 
 def deletion_text(plan: DeletePlan, keys: Sequence[str] = ()) -> str:

@@ -10,7 +10,8 @@ from shutil import get_terminal_size
 from time import monotonic
 from typing import Self
 
-from localspec.core.events import Loading
+from localspec.cli.io import print_notice
+from localspec.core.events import Loading, Notice
 from localspec.core.sanitize import one_line
 
 PATIENCE_SECONDS = 1.0
@@ -30,8 +31,17 @@ class Progress:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.wipe()
+
+    def wipe(self) -> None:
         if self.drawn:
             print("\r\033[K", end="", file=sys.stderr, flush=True)
+            self.drawn = False
+
+    def say(self, notice: Notice) -> None:
+        """Prints a notice on a line of its own."""
+        self.wipe()
+        print_notice(notice)
 
     def show(self, event: Loading) -> None:
         self.started = self.started or monotonic()

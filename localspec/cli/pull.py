@@ -12,7 +12,7 @@ from localspec.core.weight_formats import AUTO, LISTED, either
 DRAFT_HELP = "auto (the catalogue's drafter, else the best on the hub), none, or a repository.  [default: auto]"
 QUANT_HELP = f"Weight format that is planned for: {either(AUTO, *LISTED)}."
 DRY_RUN_HELP = "Only show what would be downloaded; nothing is written. Exits with 1 if it could not be loaded."
-WAIT_HELP = "Wait until a closed gate opens (looked at every 10 minutes), then download."
+WAIT_HELP = "Wait until access is granted (checked every 10 minutes), then download."
 
 
 def named(model: str | None) -> str:
@@ -31,9 +31,9 @@ def named(model: str | None) -> str:
 @click.option("--dry-run", is_flag=True, help=DRY_RUN_HELP)
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
 @click.option("--background", is_flag=True, help="Download in a process of its own; `pull` again shows it.")
-@click.option("--stop", is_flag=True, help="Stop a download that runs in the background; what came is kept.")
+@click.option("--stop", is_flag=True, help="Stop a download that runs in the background; progress is kept.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON; needs --yes or --dry-run.")
-@click.option("--xet", is_flag=True, help="Download through Xet: faster on some lines, starts again when cut.")
+@click.option("--xet", is_flag=True, help="Download through Xet: faster on some lines; starts over when interrupted.")
 def pull(model: str | None, as_json: bool, background: bool, stop: bool, **given: str | int | bool | None) -> int:
     """Download a model and its drafter from Hugging Face, so that they can be chatted with.
 

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any  # Any: JSON
 
 import msgspec
@@ -28,15 +29,20 @@ from localspec.core.sanitize import clean
 from localspec.runtime.api import LLM, Result, Stream, load_events
 from localspec.runtime.sampling_defaults import check_limits, check_ranges
 from localspec.runtime.stats import to_dict
+from localspec.tui.chat.hints import count
+
+LONG_ENOUGH = 12  # letters of a hash
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The output format: streamed text unless `json` or `jsonl`; with `stats` a JSON line on stderr."""
+    """The output format: streamed text unless `json` or `jsonl`; with `stats` a JSON line on stderr. `verbose`: the
+    progress and the notes of loading also where stderr is no terminal, and notes that were shown before."""
 
     json: bool = False
     jsonl: bool = False
     stats: bool = False
+    verbose: bool = False
 
 
 def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usual: SamplingOptions) -> int:
@@ -64,15 +70,16 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
 
 
 def open_quietly(load: LoadRequest, output: Output) -> LLM:
-    """Loads with a progress bar on stderr; with --jsonl every event is a line."""
+    """Loads with a progress bar on stderr, if that is a terminal; with --jsonl every event is a line."""
+    watched = output.verbose or sys.stderr.isatty()
     with Progress() as bar:
 
         def show_event(event: AnyEvent) -> None:
             if output.jsonl:
                 print_event(event)
-            elif isinstance(event, Notice):
-                print_notice(event)
-            elif isinstance(event, Loading):
+            elif isinstance(event, Notice) and (event.level == "warning" or (watched and is_news(event, load, output))):
+                bar.say(event)
+            elif isinstance(event, Loading) and watched:
                 bar.show(event)
 
         return drain(load_events(load), show_event)
@@ -81,6 +88,12 @@ def open_quietly(load: LoadRequest, output: Output) -> LLM:
 def with_defaults(llm: LLM, request: GenerateRequest, usual: SamplingOptions) -> GenerateRequest:
     own = msgspec.convert(llm.ready.model.sampling, SamplingOptions)
     return replace(request, sampling=precedence.over_all(request.sampling, precedence.defaults(own, usual)))
+
+
+def is_news(notice: Notice, load: LoadRequest, output: Output) -> bool:
+    """Whether a note about how this model is loaded was never shown before on this machine. Counts it as shown."""
+    said = sha256(f"{load.model} {notice.code} {notice.message}".encode()).hexdigest()[:LONG_ENOUGH]
+    return output.verbose or count(f"run.{said}") == 1
 
 
 def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> GenerateRequest:

@@ -199,12 +199,15 @@ class Hit(Record, frozen=True):
 
 
 class ModelTotals(Record, frozen=True):
-    """Sums over a model's answers; rates are properties. Times in milliseconds.
+    """Sums over a model's answers with one drafter in one weight format; rates are properties. Times in milliseconds.
 
+    `draft` is what --draft takes for the drafter, "" for none; `quant` is "" where it was not recorded.
     `compared_ms` is the time of answers whose speed-up was measured; without a draft they would have taken `plain_ms`.
     """
 
     target: str
+    draft: str
+    quant: str
     answers: int
     prompt_n: int
     predicted_n: int

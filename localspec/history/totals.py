@@ -1,4 +1,7 @@
-"""Sums over the history, by model. Knows the tables, and no rates: those are properties of the records."""
+"""Sums over the history, by model, drafter and weight format: a trial of one marks no other.
+
+Knows the tables, and no rates: those are properties of the records.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,10 @@ SELECT (SELECT count(*) FROM conversation), (SELECT count(*) FROM message),
   (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)
 """
 BY_MODEL = """
-SELECT target, count(*), total(prompt_n), total(predicted_n), total(predicted_ms), total(draft_n_accepted),
-  total(draft_n_rejected), total(iif(speedup IS NULL, 0, predicted_ms)), total(predicted_ms * speedup)
-FROM generation GROUP BY target ORDER BY 2 DESC, 1
+SELECT target, coalesce(draft, ''), coalesce(quant, ''), count(*), total(prompt_n), total(predicted_n),
+  total(predicted_ms), total(draft_n_accepted), total(draft_n_rejected),
+  total(iif(speedup IS NULL, 0, predicted_ms)), total(predicted_ms * speedup)
+FROM generation GROUP BY 1, 2, 3 ORDER BY sum(count(*)) OVER (PARTITION BY target) DESC, 1, 4 DESC, 2, 3
 """
 
 
@@ -23,10 +27,12 @@ def totals(database: Database) -> Totals:
     return Totals(chats, messages, file_bytes, tuple(model(*row) for row in models))
 
 
-def model(target: str, answers: int, *sums: float) -> ModelTotals:
+def model(target: str, draft: str, quant: str, answers: int, *sums: float) -> ModelTotals:
     prompt_n, predicted_n, predicted_ms, accepted, rejected, compared_ms, plain_ms = sums
     return ModelTotals(
         target=target,
+        draft=draft,
+        quant=quant,
         answers=answers,
         prompt_n=int(prompt_n),
         predicted_n=int(predicted_n),

@@ -23,7 +23,7 @@ from localspec.core.errors import (
 )
 from localspec.core.sanitize import one_line
 
-AGAIN = "Repeat the command: what came is kept."
+AGAIN = "Repeat the command: progress is kept."
 LATER = f"Wait a minute. {AGAIN}"
 LOG_IN = "Log in: hf auth login"
 LONGEST = 200  # characters of a name, or of the hub's own words, in a message

@@ -89,7 +89,7 @@ class HubProcess:
             while ready.select(self._silence):
                 read = os.read(child.stdout.fileno(), 1 << 16)
                 if not read:
-                    raise PullError("The download's process ended.", hint="Repeat the command: what came is kept.")
+                    raise PullError("The download's process ended.", hint="Repeat the command: progress is kept.")
                 *lines, kept = (kept + read).split(b"\n")
                 yield from lines
         self.close()

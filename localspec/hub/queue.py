@@ -31,7 +31,7 @@ RUNNING: tuple[State, ...] = ("downloading", "retrying")
 OVER: tuple[State, ...] = ("done",)
 PACE = 0.1  # seconds between two changes that only say how far it is
 WAITS = (5.0, 10.0, 30.0)  # seconds before the hub is asked again that cannot be reached
-ENDED = PullError("The download's process ended.", hint="What came is kept.")
+ENDED = PullError("The download's process ended.", hint="Progress is kept.")
 
 
 class Download(Record, frozen=True):

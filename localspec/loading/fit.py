@@ -14,7 +14,7 @@ from localspec.core.errors import UsageError
 from localspec.core.events import Record
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import WeightOptions
-from localspec.core.weight_formats import AUTO, Device, WeightFormat, auto_formats, is_on
+from localspec.core.weight_formats import AUTO, LISTED, Device, WeightFormat, auto_formats, find_format, is_on
 from localspec.engine.generic_arch import GenericArch, read_any
 from localspec.loading.plan import (
     Plan,
@@ -98,10 +98,11 @@ def fit_report(snapshot: Snapshot, request: PlanRequest, *, held_bytes: int = 0)
 
 
 def rows(snapshot: Snapshot, request: PlanRequest) -> list[WeightFormat]:
-    """The formats to show: those that "auto" tries on this device, best first, its others, and what was asked for."""
+    """The formats to show: those that "auto" tries on this device, best first, and all others that --quant takes."""
     best = choices(snapshot, request.asking(weight_format=AUTO))
     more = (row for packed in (True, False) for row in auto_formats(request.device, packed=packed))
-    shown = (row for row in (*best, *more, *choices(snapshot, request)) if can_have(snapshot, request, row))
+    others = (find_format(name, request.device) for name in LISTED if is_on(name, request.device))
+    shown = (row for row in (*best, *more, *choices(snapshot, request), *others) if can_have(snapshot, request, row))
     return list(dict.fromkeys(shown))
 
 

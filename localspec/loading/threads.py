@@ -42,9 +42,9 @@ class Threads:
         self._use(self.count, decoders)
 
     def read(self, tokens: int, decoders: Sequence[Resident]) -> None:
-        """So many tokens of a prompt are read next. A row alone has hundreds of short phases, at each of which a thread
-        that another program holds up delays all; many rows together have long ones, and each thread more is a share
-        more of the cores."""
+        """Takes the threads for reading so many tokens of a prompt. A row alone has hundreds of short phases,
+        at each of which a thread that another program holds up delays all; many rows together have long ones, and each
+        thread more is a share more of the cores."""
         if tokens >= LONG and self.count < self.counts[-1]:
             self._reads = True
             self._use(self.counts[-1], decoders)

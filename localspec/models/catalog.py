@@ -25,9 +25,11 @@ from localspec.models.gguf import stores
 from localspec.models.gguf.header import name_of
 from localspec.models.gguf.quants import quant_of, whole
 from localspec.models.gguf.stores import Kept
+from localspec.models.model_paths import local_path, means_file, missing_file
 
 FETCH = "Fetch it: localspec pull"
 ELSE = "Use the built-in model, guide, or a model's folder or GGUF file: ./FOLDER or ./FILE.gguf."
+DOWNLOAD = "Download another: localspec pull ORG/NAME"
 MOST_SHOWN = 6  # names in a message
 LISTED = "List the models on this machine: localspec ls"
 
@@ -116,11 +118,8 @@ class Catalog:
         return str(entry.path.absolute()) if has_no_key else entry.key
 
     def _folder(self, name: str) -> Entry:
-        path = paths.expanded(name)
-        if name and os.path.isdir(path):  # False, too, for what cannot be a path
-            return Entry(key=name, name=path.absolute().name, path=path)
-        if is_gguf(name, path):
-            return Entry(key=name, name=name_of(path), path=path)
+        if path := local_path(name):
+            return Entry(key=name, name=name_of(path) if path.is_file() else path.absolute().name, path=path)
         found = hub_cache.snapshot(name)
         if (found is None or not (found / "config.json").exists()) and (files := stores.in_repository(name)):
             return Entry(key=name, name=name, path=one_of(name, files).file)
@@ -128,6 +127,8 @@ class Catalog:
             return self._fetched(name, found)
         if file := stores.find(name):
             return Entry(key=name, name=name, path=file)
+        if means_file(name):
+            raise missing_file(name)
         if is_path(name):
             raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
         if name.partition(":")[0] in stores.STORES:
@@ -139,7 +140,7 @@ class Catalog:
             raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
         known = [word for key, table in self.models.items() for word in (key, *table.aliases)]
         near = difflib.get_close_matches(name, known, n=1)
-        raise NotDownloaded(f"There is no model '{name[:200]}'" + meant(near), hint=ELSE)
+        raise NotDownloaded(f"There is no model '{name[:200]}'" + meant(near), hint=f"{ELSE} {DOWNLOAD}")
 
     def _fetched(self, name: str, folder: Path) -> Entry:
         """A cached repository, at whatever revision, with what the catalogue says of it."""
@@ -178,11 +179,6 @@ def meant(near: Sequence[str]) -> str:
 def is_path(name: str) -> bool:
     """True for what can only mean a folder or a file."""
     return name.startswith((".", "~", "/")) or "\\" in name
-
-
-def is_gguf(name: str, path: Path) -> bool:
-    """True if the name means this file: it ends in .gguf, or is a path, since Ollama's files have no ending."""
-    return os.path.exists(path) and (path.suffix.lower() == ".gguf" or path.name != name)
 
 
 def _entry(key: str, table: ModelTable) -> Entry:

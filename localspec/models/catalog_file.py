@@ -108,12 +108,22 @@ def read(source: Path) -> dict[str, Any]:
 
 
 def checked(found: Mapping[str, Any], source: Path) -> dict[str, ModelTable]:
+    refuse_misplaced(found, source)
     try:
         written = msgspec.convert(found, CatalogFile, builtin_types=(datetime, date, time))
     except (msgspec.ValidationError, RecursionError) as error:
-        raise CatalogError(f"{source}: {explain(str(error))}.", hint=EDIT) from error
+        said = explain(str(error))
+        raise CatalogError(f"{source}: {said}{'' if said.endswith('?') else '.'}", hint=EDIT) from error
     check(source, written)
     return written.models
+
+
+def refuse_misplaced(found: Mapping[str, Any], source: Path) -> None:
+    """Refuses [KEY] where [models.KEY] is meant."""
+    tables = [name for name, value in found.items() if isinstance(value, dict) and name not in FIELDS]
+    for name in tables:
+        if not difflib.get_close_matches(name, ("models",), n=1):
+            raise CatalogError(f"{source}: [{name}] is no table of this file.", hint=f"Write [models.{name}].")
 
 
 def over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -26,7 +26,8 @@ from localspec.runtime.known_pairs import KnownPairs, pulled_draft
 from localspec.runtime.pairs import pair
 
 NOTHING_KNOWN = Calibration()
-NO_DRAFTER = "no drafter is known for this model"
+NO_DRAFTER = "no draft model is known for it"
+TURNED_OFF = "you turned it off"
 THREADS_PER_PROCESSOR = 8
 REFUSALS = {  # by a verdict's reason: the end of the sentence about a draft model, and its hint
     "recurrent": (
@@ -35,7 +36,7 @@ REFUSALS = {  # by a verdict's reason: the end of the sentence about a draft mod
     ),
     "no-tokenizer": ("cannot be checked: a tokenizer.json is missing", "Use --draft off."),
 }
-UNLIKE = "cannot draft for '{target}': {detail}", "Use a draft with the same tokenizer, or --draft off."
+UNLIKE = "cannot draft for '{target}': {detail}", "Use a smaller model of the same family, or --draft off."
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +138,7 @@ def choose(
     request = requested(asked)
     if request.kind == "off":
         is_known = any_known(entry, target, catalog) or swept(known, entry, target)
-        return Choice("off", reason="you turned it off" if is_known else NO_DRAFTER)
+        return Choice("off", reason=TURNED_OFF if is_known else NO_DRAFTER)
     if request.kind == "auto":
         if not read_any(target.config).can_rewind:
             return no_rewind(target)
@@ -187,7 +188,8 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
     draft = entry.draft or pulled_draft(entry, catalog)
     if draft is None or draft.kind == "off":
         hint = f"Name one: {', or '.join(table.hints(draft_target(entry, target)))}."
-        notice = Notice("info", "no_drafter", f"Speculation is off: {NO_DRAFTER}.", hint)
+        message = f"No draft model is known for {entry.name}, so it runs at normal speed."
+        notice = Notice("info", "no_drafter", message, hint)
         return Choice("off", reason=NO_DRAFTER, notice=notice)
     try:
         choice = replace(checked(draft.request, entry, target), k=draft.k)
@@ -199,7 +201,7 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
         return Choice(
             "off",
             reason=fault.message,
-            notice=Notice("warning", fault.code, str(fault), "Continuing without a drafter."),
+            notice=Notice("warning", fault.code, str(fault), "Continuing without drafting."),
         )
 
 
@@ -222,7 +224,7 @@ def exit_layers(target: Snapshot) -> int:
 
 def no_rewind(target: Snapshot) -> Choice:
     reason = f"{target.name} is a recurrent model: its state cannot be rolled back"
-    notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It runs without a drafter.")
+    notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It runs at normal speed.")
     return Choice("off", reason=reason, notice=notice)
 
 
@@ -237,12 +239,17 @@ def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
     if not verdict.ok:
         words, hint = REFUSALS.get(verdict.reason, UNLIKE)
         raise IncompatiblePair(
-            f"Draft '{drafter.name}' {words.format(target=target.name, detail=verdict.detail)}.", hint=hint
+            f"'{short(drafter)}' {words.format(target=short(target), detail=verdict.detail)}.", hint=hint
         )
     if verdict.reason != "controls-differ":
         return None
-    message = f"Draft '{drafter.name}' and '{target.name}' have the {verdict.detail}."
+    message = f"'{short(drafter)}' and '{short(target)}' have the {verdict.detail}."
     return Notice("info", "controls", message, "The text stays correct, but few draft tokens are accepted.")
+
+
+def short(model: Snapshot) -> str:
+    """The model's name; of a path its end."""
+    return os.path.basename(os.path.normpath(model.name)) if os.path.isabs(model.name) else model.name
 
 
 def find_draft(name: str, entry: Entry, catalog: Catalog) -> Path:

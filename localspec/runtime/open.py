@@ -152,16 +152,17 @@ def chosen(plan: Plan, snapshot: Snapshot) -> Iterator[Notice]:
     if row != best:
         yield Notice("info", "format", f"Loaded in {row}: {best} does not fit in memory.")
     elif row.is_packed and not snapshot.stored_as:
-        hint = f"Full precision: --quant {FLOATS[0]}."
-        yield Notice("info", "format", f"Loaded in {row}, which fits in memory.", hint)
+        needs = footprint(snapshot, row, plan.context, keep_head=plan.options.keep_head)
+        size = size_words(needs.tables + needs.layers * needs.layer)
+        yield Notice("info", "format", f"Loaded in {row} ({size}).", f"Full precision: --quant {FLOATS[0]}")
 
 
 def converted(snapshot: Snapshot, plan: Plan) -> Iterator[Notice]:
     """A Notice where the files' own format is converted to another."""
     if snapshot.stored_as:
         row = plan.weight_format
-        hint = f"--quant {row.smaller} takes less memory, but rounds the weights again."
-        message = f"Weights are held in {row}; the files are {snapshot.stored_as}."
+        hint = f"--quant {row.smaller} needs less memory, but rounds the weights again."
+        message = f"Loaded in {row}; the files are {snapshot.stored_as}."
         yield Notice("info", "converted", message, hint if row.is_packed and row.smaller else "")
 
 

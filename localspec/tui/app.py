@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
@@ -17,9 +17,10 @@ from threading import Lock
 from typing import ClassVar
 
 from textual import events
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import CommandPalette
 from textual.driver import Driver
+from textual.screen import Screen
 from textual.theme import Theme
 
 from localspec.config.writing import store
@@ -36,14 +37,18 @@ from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys.ids import known_ids
 from localspec.tui.keys.key_names import KeyedApp
 from localspec.tui.keys.keymap import SEND_KEYS, spelled
-from localspec.tui.keys.palette import ChatProvider, CommandProvider, ModelProvider, ThemeProvider
+from localspec.tui.keys.palette import ChatProvider, CommandProvider, ModelProvider
 from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.theme_picker import ThemePicker
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import collect_at_rest
 from localspec.tui.themes import Look, colours, look, unknown
 
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
+NO_SUSPENDING = "The chat cannot be suspended here."
+NO_WARNINGS = "ignore::UserWarning"
+PALETTE_CLOSES = 0.1  # seconds, before a picture is taken of what is below
 
 
 class ChatApp(KeyedApp):
@@ -54,6 +59,7 @@ class ChatApp(KeyedApp):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit"),
         Binding("ctrl+p", "command_palette", "Menu", key_display="^P", priority=True, id="palette"),
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False, priority=True, id="suspend"),
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
     ]
     COMMANDS = KeyedApp.COMMANDS | {CommandProvider, ChatProvider, ModelProvider}
@@ -68,7 +74,7 @@ class ChatApp(KeyedApp):
         tuning: Tuning | None = None,
         looks: Look = NO_LOOK,
     ) -> None:
-        resource_tracker.ensure_running()  # it inherits stderr, no file any more once Textual has the terminal
+        start_tracker()
         self.tuning = tuning or Tuning()  # its colours are asked for below
         super().__init__()
         for theme in looks.themes:
@@ -104,8 +110,8 @@ class ChatApp(KeyedApp):
                 cover.fit(event.size)
 
     def remember(self, theme: Theme) -> None:
-        """The theme that the user chose is there at the next start."""
-        if theme.name != self.kept_theme:
+        """The theme that the user chose is there at the next start; one that is only being tried is not."""
+        if theme.name != self.kept_theme and not isinstance(self.screen, ThemePicker):
             self.kept_theme = theme.name
             self.run_worker(self.keep_theme, thread=True, exit_on_error=False, group="config")
 
@@ -162,7 +168,12 @@ class ChatApp(KeyedApp):
         self.chat.post_message(Noticed(notice))
 
     def search_themes(self) -> None:
-        self.push_screen(CommandPalette(providers=[ThemeProvider], placeholder="Search for themes…"))
+        self.chat.call_later(self.chat.settings.theme, "")
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:  # noqa: ARG002 - any screen will do
+        """What no command of the chat does; Textual's other entries are commands of ours."""
+        keep = partial(self.set_timer, PALETTE_CLOSES, self.deliver_screenshot)
+        yield SystemCommand("Screenshot", "save a picture of the screen (SVG)", keep)
 
     def watch_title(self, title: str) -> None:
         if show := getattr(self._driver, "show_title", None):  # our own driver's; others leave the terminal its title
@@ -190,12 +201,29 @@ class ChatApp(KeyedApp):
             for binding in closing:
                 await self.run_action(binding.action, screen)
 
+    def action_suspend_process(self) -> None:
+        """Suspends the chat as shells do with other programs; an answer is still being written meanwhile."""
+        if self._driver is not None and self._driver.can_suspend:
+            super().action_suspend_process()
+        else:
+            self.chat.feedback.hint(NO_SUSPENDING)
+
     def end(self) -> None:
         """Quits as the user would when the system ends the program: the terminal is left as it was."""
         self.exit(return_code=128 + signal.SIGTERM)
 
     async def action_quit(self) -> None:
         self.exit(return_code=self.chat.state.exit_code)
+
+
+def start_tracker() -> None:
+    """Starts multiprocessing's tracker while stderr is a file, which it inherits: Textual takes the terminal. Without
+    its warnings, which a chat that was killed would leave on the shell's prompt."""
+    sys.warnoptions.append(NO_WARNINGS)
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.remove(NO_WARNINGS)
 
 
 def run(
@@ -214,7 +242,7 @@ def run(
     from localspec.runtime.worker import EngineProcess
 
     if inline and sys.platform == "win32":
-        raise UsageError("--inline needs a terminal of Unix.", hint="Leave it out.")
+        raise UsageError("--inline does not work on Windows.", hint="Leave it out.")
     if lack := no_screen():
         raise UsageError(lack, hint=f'Try: localspec run {tuning.load.model} "your question"')
     looks = look(tuning.config, theme, paths.themes_dir())

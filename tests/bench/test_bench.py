@@ -25,7 +25,7 @@ from localspec.core import processor
 from localspec.core.calibration import remember
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, IncompatiblePair
-from localspec.core.events import Loading, Stats
+from localspec.core.events import Loading, Notice, Stats
 from localspec.core.requests import LoadRequest
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.runtime.open import open_target
@@ -257,7 +257,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def bench(model: Path | str, **given: Any) -> Report:
     """On two questions."""
-    options = {name: given.pop(name) for name in ("formats", "against") if name in given}
+    options = {name: given.pop(name) for name in ("formats", "against", "warn") if name in given}
     return measure(
         LoadRequest.of(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options
     )
@@ -265,8 +265,15 @@ def bench(model: Path | str, **given: Any) -> Report:
 
 @pytest.mark.usefixtures("verified")
 def test_a_model_that_nobody_knows_a_drafter_for_is_measured_plain_and_told_so(folder: Path):
-    made = bench(folder / "tiny")
+    warned: list[Notice] = []
+    made = bench(folder / "tiny", warn=warned.append)
     assert [row.method for row in made.rows()] == ["plain"]
+    (notice,) = warned
+    assert (
+        notice.message == "No draft model is known for tiny: only plain decoding is measured, so nothing is compared."
+    )
+    assert f"localspec bench {folder / 'tiny'} --sweep exit-layer" in notice.hint
+    assert "localspec pair" in notice.hint
     assert "No drafter is known for tiny: name one with --draft" in made.to_markdown().splitlines()[-1]
 
 

@@ -82,6 +82,33 @@ def test_a_theme_that_is_set_must_be_there_as_one_that_is_asked_for(localspec: P
     assert localspec("config", "set", "ui.theme", '"nord"') == (0, "", "")
 
 
+def test_a_default_model_must_be_there_or_be_one_that_can_be_pulled(
+    localspec: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    code, out, err = localspec("config", "set", "default_model", "nosuch")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: There is no model 'nosuch'. List the models on this machine: localspec ls. Nothing is written.\n"
+    )
+    assert not paths.config_file().exists()
+    (tmp_path / "mine").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert localspec("config", "set", "default_model", "mine") == (0, "", "")
+    assert f'default_model = "{tmp_path / "mine"}"' in paths.config_file().read_text()  # the chat opens in any folder
+    code, _, err = localspec("config", "set", "default_model", "Nobody/Knows-It")
+    assert (code, 'default_model = "Nobody/Knows-It"' in paths.config_file().read_text()) == (0, True)
+    assert "localspec pull Nobody/Knows-It" in err
+
+
+@pytest.mark.parametrize("name", ["nosuch", "Nobody/Knows-It", "./nowhere"])
+def test_a_default_model_that_is_wrong_is_laid_to_the_file_that_names_it(name: str, localspec: Program):
+    file = write(f'default_model = "{name}"')
+    code, _, err = localspec("chat")
+    assert code == 3
+    assert f"It is the default_model of {file}." in err
+    assert "default_model" not in localspec("chat", name)[2]
+
+
 def test_edit_opens_the_editor_on_a_file_that_is_there_and_checks_it(
     localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):

@@ -397,8 +397,8 @@ def test_totals_are_per_model_with_rates(localspec: Program, history: History):
     head, _, *table = localspec("stats").out.splitlines()
     assert re.fullmatch(r"2 chats · 4 messages · \d\.\d MB", head)
     assert [line.split() for line in table] == [
-        ["MODEL", "ANSWERS", "TOKENS", "TOK/S", "ACCEPTED", "SPEED-UP"],
-        ["guide", "2", "8", "88.9", "67", "%", "×1.78"],
+        ["MODEL", "DRAFT", "FORMAT", "ANSWERS", "TOKENS", "TOK/S", "ACCEPTED", "SPEED-UP"],
+        ["guide", "guide-draft", "int8", "2", "8", "88.9", "67", "%", "×1.78"],
     ]
     (model,) = json.loads(localspec("stats", "--json").out)["models"]
     assert model["predicted_per_second"] == pytest.approx(88.9, abs=0.1)

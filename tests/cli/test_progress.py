@@ -7,7 +7,7 @@ import io
 import pytest
 
 from localspec.cli.progress import Progress
-from localspec.core.events import Loading
+from localspec.core.events import Loading, Notice
 from localspec.tui.panels.stats_line import loading_words
 
 CHECK = Loading("checking the configuration", 0, 1, "steps")
@@ -56,6 +56,16 @@ def test_a_terminal_has_one_line_that_is_wiped_at_the_end(monkeypatch: pytest.Mo
     shown = screen.getvalue()
     assert "\n" not in shown
     assert shown.split("\r\033[K") == ["", CHECK.stage, f"loading weights {'█' * 15}{'░' * 15} 50% 3 s left", ""]
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_notice_wipes_the_bar_and_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch):
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    with Progress() as progress:
+        progress.show(CHECK)
+        progress.say(Notice("info", "format", "Loaded in int8."))
+        assert screen.getvalue() == f"\r\033[K{CHECK.stage}\r\033[Kinfo: Loaded in int8.\n"
 
 
 def test_the_chat_says_the_same_words():

@@ -367,14 +367,14 @@ def test_a_new_try_is_a_whole_sentence_for_every_reason_that_there_is(
     code, _, err = localspec("pull", "org/model", "--yes")
     assert code == 0
     (line,) = [line for line in err.splitlines() if "Trying again" in line]
-    assert line == f"{reason[0].upper()}{reason[1:]}. Trying again in 8 s; what came is kept."
+    assert line == f"{reason[0].upper()}{reason[1:]}. Trying again in 8 s; progress is kept."
 
 
 def test_ctrl_c_keeps_what_came_and_says_how_to_go_on(hub: Install, localspec: Program):
     scripted = hub(arrives=[*ARRIVING, KeyboardInterrupt()])  # type: ignore[list-item]
     code, _, err = localspec("pull", "org/model", "--yes")
     assert code == 130
-    assert "Stopped. What came is kept: 3.0 of 4.0 GB. Go on: localspec pull org/model" in err
+    assert "Stopped. Progress is kept: 3.0 of 4.0 GB. Go on: localspec pull org/model" in err
     assert scripted.closed == 1
 
 

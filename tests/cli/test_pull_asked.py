@@ -139,7 +139,7 @@ def test_the_command_that_goes_on_has_every_option_that_was_given(hub: Install, 
     hub(arrives=[*ARRIVING, KeyboardInterrupt()])  # type: ignore[list-item]
     given = ("--draft", "org/small", "--as", "mine", "--quant", "int8", "--ctx", "512", "--xet", "--wait")
     code, _, err = localspec("pull", "org/model@v1", "--yes", *given)
-    said = f"Stopped. What came is kept: 3.0 of 4.0 GB. Go on: localspec pull org/model@v1 {' '.join(given)}\n"
+    said = f"Stopped. Progress is kept: 3.0 of 4.0 GB. Go on: localspec pull org/model@v1 {' '.join(given)}\n"
     assert (code, err.endswith(said)) == (130, True)
 
 

@@ -300,7 +300,7 @@ def test_a_download_in_the_background_is_stopped_and_goes_on_from_what_came(hub:
     assert (code, f"is being downloaded. Stop it: localspec pull --stop {LAYERSKIP}" in err) == (2, True)
     code, _, err = localspec("pull", "--stop", LAYERSKIP)
     assert code == 0
-    assert re.fullmatch(rf"Stopped\. What came is kept: .* of 15 MB\. Go on: localspec pull {LAYERSKIP}\n", err)
+    assert re.fullmatch(rf"Stopped\. Progress is kept: .* of 15 MB\. Go on: localspec pull {LAYERSKIP}\n", err)
     assert not any(one.running for one in unfinished())
     hub.switches.hold_after = None
     hub.release()

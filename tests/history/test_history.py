@@ -10,6 +10,7 @@ from threading import Thread
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from localspec.core import paths
 from localspec.core.errors import NoSuchChat
@@ -391,6 +392,29 @@ def test_totals_are_sums_over_answers_and_rates_are_derived(history: History):
     assert model.predicted_per_second == pytest.approx(one.predicted_per_second)
     assert model.acceptance_rate == one.acceptance_rate
     assert model.speedup == one.speedup
+
+
+def test_a_trial_of_one_drafter_or_format_marks_no_other(history: History):
+    """Every pair of drafter and format has its own sums; a model's rows stay together, the model used most first."""
+    for target, draft, quant in (
+        ("big", "small", "int8"),
+        ("other", None, "int8"),
+        ("big", "early-exit:8", "int8"),
+        ("big", "small", "int8"),
+        ("big", "small", "int4"),
+        ("big", None, "int8"),
+    ):
+        given = answer()
+        made = replace(given.generation, target=target, draft=draft, quant=quant)
+        history.save(chat(history, "Once?", "")[-1].id, replace(given, generation=made))
+    rows = [(one.target, one.draft, one.quant, one.answers) for one in history.totals().models]
+    assert rows == [
+        ("big", "small", "int8", 2),
+        ("big", "", "int8", 1),
+        ("big", "early-exit:8", "int8", 1),
+        ("big", "small", "int4", 1),
+        ("other", "", "int8", 1),
+    ]
 
 
 def test_a_title_is_the_first_line_and_fits():

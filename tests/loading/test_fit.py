@@ -10,7 +10,7 @@ import pytest
 
 from localspec.core.errors import DoesNotFit, UsageError
 from localspec.core.requests import WeightOptions
-from localspec.core.weight_formats import find_format
+from localspec.core.weight_formats import LISTED, find_format
 from localspec.loading import fit
 from localspec.loading.fit import fit_report, request_here, rough_fit
 from localspec.loading.plan import make_plan, needed
@@ -52,6 +52,11 @@ def test_the_parts_add_up_to_what_loading_plans_with(
     assert all((one.drafter_bytes > 0) == drafted for one in report.formats)
     assert report.device == ("cpu" if gpu_bytes is None else "cuda")
     assert [one.quant for one in report.formats][:2] == (["int8", "int4"] if gpu_bytes is None else ["bf16", "int8"])
+
+
+def test_every_format_that_quant_takes_is_listed(target: Snapshot):
+    """Those that auto would try come first."""
+    assert {one.quant for one in fit_report(target, request_here(WeightOptions())).formats} == {*LISTED}
 
 
 @pytest.mark.parametrize("free", [GB, 60 * 10**6, 50 * 10**6, 47 * 10**6, 10**6])

@@ -184,7 +184,7 @@ def test_one_notice_says_what_the_file_is(models: Any):
     for asked in ({}, {"quant": "int8"}, {"draft": str(file)}):
         (notice,) = heard(file, **asked)
         assert (notice.level, notice.code) == ("info", "converted")
-        assert notice.message == "Weights are held in int8; the files are Q4_K."
+        assert notice.message == "Loaded in int8; the files are Q4_K."
     assert [notice.code for notice in heard(models("qwen3")[0])] == ["format"]
 
 

@@ -181,10 +181,10 @@ def test_one_notice_says_what_the_files_are(name: str, models: Any):
     for asked in ({}, {"quant": "int8"}, {"draft": str(folder)}):
         (notice,) = notices(heard(folder, **asked))
         assert (notice.level, notice.code) == ("info", "converted")
-        assert notice.message == f"Weights are held in int8; the files are {STYLES[name].label}."
-        assert notice.hint == "--quant int4 takes less memory, but rounds the weights again."
+        assert notice.message == f"Loaded in int8; the files are {STYLES[name].label}."
+        assert notice.hint == "--quant int4 needs less memory, but rounds the weights again."
     (notice,) = notices(heard(folder, quant="bf16"))
-    assert notice.message == f"Weights are held in bf16; the files are {STYLES[name].label}."
+    assert notice.message == f"Loaded in bf16; the files are {STYLES[name].label}."
     assert notice.hint == ""
 
 
@@ -201,7 +201,7 @@ def test_where_int8_does_not_fit_both_are_said(models: Any, monkeypatch: pytest.
     messages = [notice.message for notice in notices(heard(folder))]
     assert messages == [
         "Loaded in int4: int8 does not fit in memory.",
-        "Weights are held in int4; the files are GPTQ 4-bit.",
+        "Loaded in int4; the files are GPTQ 4-bit.",
     ]
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core import paths
-from localspec.core.errors import CatalogError, NotDownloaded
+from localspec.core.errors import CatalogError, CheckpointError, NotDownloaded, UsageError
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
@@ -92,6 +92,46 @@ def test_a_mistyped_name_is_answered_with_the_nearest() -> None:
         Catalog.load().resolve("giude")
     assert caught.value.message == "There is no model 'giude'; did you mean 'guide'?"
     assert "guide" in caught.value.hint
+
+
+def test_a_file_of_a_model_is_that_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """People type the path of the file that they have: a GGUF file, or a shard."""
+    whole, only, several, bare = (tmp_path / name for name in ("whole", "only", "several", "bare"))
+    files = (whole / "config.json", whole / "model-00001-of-00002.safetensors", whole / "model.safetensors.index.json")
+    files += (only / "m-Q4_K_M-00001-of-00002.gguf", only / "m-Q4_K_M-00002-of-00002.gguf", only / "mmproj-m.gguf")
+    files += (several / "a.gguf", several / "b.gguf", bare / "model.safetensors", bare / "notes.txt")
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.touch()
+    monkeypatch.chdir(tmp_path)
+    resolve = load(tmp_path, EXAMPLE).resolve
+    for name in ("whole", "whole/model-00001-of-00002.safetensors", f"{whole}/model.safetensors.index.json"):
+        assert resolve(name).path.samefile(whole), name
+        assert resolve(name).name == "whole"
+    for name in ("only", "./only", "only/m-Q4_K_M-00001-of-00002.gguf"):
+        assert resolve(name).path.samefile(only / "m-Q4_K_M-00001-of-00002.gguf"), name
+    with pytest.raises(UsageError, match=r"several has 2 GGUF models\. Name one: several/a\.gguf, several/b\.gguf"):
+        resolve("several")
+    with pytest.raises(CheckpointError, match=r"no config\.json beside it"):
+        resolve("bare/model.safetensors")
+    monkeypatch.chdir(bare)
+    with pytest.raises(NotDownloaded, match=r"notes.txt is no model that localspec reads\. Use a GGUF file"):
+        resolve("notes.txt")
+    monkeypatch.chdir(whole)
+    assert resolve("model-00001-of-00002.safetensors").name == "whole"
+
+
+@pytest.mark.parametrize("name", ["nosuch-Q4_K_M.gguf", "./nosuch/model.safetensors", "~/nosuch.gguf"])
+def test_a_file_that_is_not_there_is_called_a_file(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NotDownloaded) as caught:
+        load(tmp_path, EXAMPLE).resolve(name)
+    assert caught.value.message == f"There is no file {name}."
+
+
+def test_an_unknown_name_says_how_models_are_downloaded(tmp_path: Path) -> None:
+    with pytest.raises(NotDownloaded) as caught:
+        load(tmp_path, EXAMPLE).resolve("nosuch")
+    assert "localspec pull ORG/NAME" in caught.value.hint
 
 
 @pytest.mark.parametrize("name", ["far", "Somebody/Far-7B", "nobody/knows-it"])
@@ -263,6 +303,7 @@ MISTAKES = {
     "schema_version = 1\n[modles.x]\npath = 'a'": "did you mean 'models'",
     "schema_version = 1\n[models.x]\nrepo = 'a/b'\nrevision = 'main'": "revision",
     "schema_version = 1\n[models.x]\nrepo = 'a/b'\ngated = 'perhaps'": "gated",
+    "schema_version = 1\n[mine]\npath = 'a'": r"\[mine\] is no table of this file\. Write \[models\.mine\]\.",
     "schema_version = 1\n[models.x]": "exactly one of repo and path",
     "schema_version = 1\n[models.x]\npath = 'a'\nrepo = 'b/c'": "exactly one of repo and path",
     "schema_version = 1\n[models.x]\npath = 1": "Expected `str",
@@ -283,6 +324,7 @@ def test_a_mistake_in_the_file_is_explained(text: str, tmp_path: Path) -> None:
     with pytest.raises(CatalogError, match=MISTAKES[text]) as caught:
         load(tmp_path, text)
     assert "models.toml" in caught.value.message
+    assert "?." not in caught.value.message
     assert caught.value.hint
 
 

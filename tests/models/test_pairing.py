@@ -157,9 +157,7 @@ def test_a_draft_with_other_control_tokens_may_draft_and_it_is_said(tmp_path: Pa
     choice = paired(Choice("model"), draft, target)
     assert choice.kind == "model"
     assert choice.notice is not None
-    assert choice.notice.message.startswith(
-        "Draft 'draft' and 'target' have the same tokens but for a control token (id"
-    )
+    assert choice.notice.message.startswith("'draft' and 'target' have the same tokens but for a control token (id")
     assert paired(Choice("model"), target, target).notice is None
 
 

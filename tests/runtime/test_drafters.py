@@ -138,7 +138,7 @@ def test_a_drafter_without_an_argument_takes_none():
     ("card", "spelling"),
     [
         (SpecCard("off", reason="you turned it off"), None),
-        (SpecCard("early-exit", "layers 1–3", exit_layer=3), "early-exit:3"),
+        (SpecCard("early-exit", "early exit 3", exit_layer=3), "early-exit:3"),
         (SpecCard("model", "guide-draft"), "guide-draft"),
     ],
 )

@@ -95,7 +95,7 @@ def test_the_notice_at_loading_is_of_the_same_verdict(
         (open_snapshot(other, "other"), "cannot draft for 'target': tokenizers differ"),
     ):
         assert not pair(target, drafter).ok
-        with pytest.raises(IncompatiblePair, match=f"^Draft '{drafter.name}' .*{words}"):
+        with pytest.raises(IncompatiblePair, match=f"^'{drafter.name}' .*{words}"):
             pairing_notice(drafter, target)
     unreadable = open_snapshot(broken, "broken")
     assert not pair(target, unreadable).ok
@@ -106,7 +106,7 @@ def test_the_notice_at_loading_is_of_the_same_verdict(
     monkeypatch.setattr(draft_choice, "pair", lambda *_: few)
     notice = pairing_notice(draft, target)
     assert notice is not None
-    assert notice.message == "Draft 'draft' and 'target' have the same tokens but for a control token (x)."
+    assert notice.message == "'draft' and 'target' have the same tokens but for a control token (x)."
 
 
 def test_candidates_are_small_of_its_family_and_can_draft_first(target: Snapshot, draft: Snapshot, tmp_path: Path):

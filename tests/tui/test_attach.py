@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from textual import events
+from textual.app import App, ComposeResult
 
 from localspec.core.errors import UsageError
 from localspec.history import Attachment, History, with_attachments
@@ -13,6 +14,8 @@ from localspec.history.export import export
 from localspec.tui.chat.attachments import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
 from localspec.tui.chat.conversation import turns
 from localspec.tui.chat.past import conversation
+from localspec.tui.panels.lines import Lines, wrapped
+from localspec.tui.panels.pills import Chips
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -190,3 +193,57 @@ async def test_ctrl_c_clears_the_prompt_and_what_is_attached():
         await stage.until(lambda: stage.chat.prompt.pills.attachments)
         await stage.pilot.press("ctrl+c")
         await stage.until(lambda: not stage.chat.prompt.pills.attachments)
+
+
+async def test_what_is_attached_can_be_read_before_and_after_it_is_sent(tmp_path: Path):
+    (tmp_path / "one.txt").write_text("first\tline\n" + "long " * 40 + "end\n\x1b[2J[/nope]")
+    (tmp_path / "two.txt").write_text("second file")
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 30)) as stage:
+        await stage.ready()
+        for name in ("one.txt", "two.txt"):
+            await stage.send(f"/attach {tmp_path / name}")
+            await stage.sees(f"{name}, ")
+        await stage.pilot.press(*"read", "up", "left", "enter")
+        await stage.sees("one.txt (1 of 2)", "3 lines · 226 characters · ← → others · Esc closes", "1  first   line")
+        await stage.sees("2  long long", "end", "3  ␛[2J[/nope]")
+        await stage.pilot.press("right")
+        await stage.sees("two.txt (2 of 2)", "1 line · 11 characters", "second file")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat and stage.chat.prompt.pills.has_focus)
+        await stage.pilot.press(" ", "x")
+        await stage.until(lambda: stage.chat.prompt.text == "read x" and stage.chat.prompt.has_focus)
+        await stage.pilot.press("up", "backspace", "enter", "escape", "down", "enter")
+        await stage.sees("Bye.", "one.txt, 226 characters]")
+        await stage.until(lambda: [len(said.attachments) for said in stage.chat.conversation.branch] == [1, 0])
+        await stage.pilot.press("alt+up", "v")
+        await stage.hints("Nothing is attached to this message.")
+        await stage.pilot.press("alt+up")
+        await stage.hints("v files")
+        await stage.pilot.press("v")
+        await stage.sees("1  first   line", "3 lines · 226 characters · Esc closes")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.pilot.click(stage.messages[0].query_one(Chips), offset=(8, 0))
+        await stage.sees("1  first   line")
+
+
+def test_a_long_text_is_wrapped_by_cells():
+    assert wrapped("ab cd efghi", 4) == ["ab ", "cd ", "efgh", "i"]
+    assert wrapped("abcde", 2) == ["ab", "cd", "e"]
+    assert wrapped("日本語", 4) == ["日本", "語"]
+    assert wrapped("", 4) == [""]
+
+
+async def test_of_a_megabyte_only_the_lines_in_sight_are_made():
+    class Reader(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Lines("word\n" * 200_000 + "the end")
+
+    app = Reader()
+    async with app.run_test(size=(60, 16)) as pilot:
+        lines = app.query_one(Lines)
+        await pilot.pause()
+        lines.scroll_end(animate=False, immediate=True)
+        await pilot.pause()
+        assert lines.virtual_size.height == 200_001
+        assert lines.render_line(lines.size.height - 1).text.rstrip() == "200001  the end"

@@ -27,7 +27,7 @@ async def test_an_answer_streams_with_its_figures_and_ends_with_them():
         await stage.sees("You", "hi", "reading prompt")
         assert "Ask anything." not in stage.seen
         stage.engine.permit(1)
-        await stage.sees("reading prompt 12/12")
+        await stage.sees("reading 12 of 12 tokens")
         stage.engine.permit(1)
         await stage.sees("Hello there", "80.0 tok/s   ×–", "generating ", "ctx 14/8,192 0 %")
         stage.engine.permit()

@@ -199,7 +199,7 @@ async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
         await stage.ready()
         await (stage.pilot.press(how) if how == "f1" else stage.send(how))
         await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
-        await stage.sees("/theme [NAME]", "list the colour themes, or choose one", "F4  ", "Speed", "Shift+F3  ")
+        await stage.sees("/theme [NAME]", "choose a colour theme", "F4  ", "Speed", "Shift+F3  ")
         await stage.sees("Ctrl+J Alt+Enter", "New line", "To the end")
         assert "F15" not in stage.seen
         await stage.pilot.press("escape")
@@ -213,9 +213,9 @@ async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat
         await stage.ready()
         assert {letter.id for letter in LETTERS} == stage.chat.branches.letters.keys()
         await stage.pilot.press("f1")
-        await stage.sees("At a message", "Among the chats", "While finding")
+        await stage.sees("At a message", "In the chat list", "While finding")
         await stage.sees("↑  ", "Up; with nothing typed: edit your last message")
-        _, of_message, beside = re.split("At a message|Among the chats", stage.seen)
+        _, of_message, beside = re.split("At a message|In the chat list", stage.seen)
     for letter in LETTERS:
         assert spelled(letter.key) in keys_in(of_message)
     bindings = [binding for widget in (ChatList, Sidebar, Words, FindBar) for binding in widget.BINDINGS]

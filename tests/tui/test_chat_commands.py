@@ -17,7 +17,8 @@ from localspec.history import recall
 from localspec.models.catalog import Catalog, DraftEntry
 from localspec.tui.chat.licence import OURS, licences
 from localspec.tui.chat.report import answer_report
-from localspec.tui.control.commands import COMMANDS, Command, Known, awaited, find, nearest, offers, parse
+from localspec.tui.control.command_search import nearest
+from localspec.tui.control.commands import COMMANDS, Command, Known, awaited, find, offers, parse
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.control.turns import WAITING
 from localspec.tui.themes import Look
@@ -84,7 +85,7 @@ async def test_what_an_argument_may_be_is_offered_where_it_is_known():
             ("/draft ", {"exit2", "early-exit", "auto", "off", *tuning.catalog.models}),
             ("/theme no", {"nocturne", "nord"}),
         ]:
-            stage.chat.prompt.completion.follow(typed)
+            stage.chat.prompt.completion.follow(typed, typed)
             assert {offer.usage for offer in stage.chat.prompt.completion._offers} == offered, typed
 
 
@@ -97,7 +98,7 @@ async def test_models_of_the_hubs_cache_and_of_other_programs_are_offered_too(tm
         await stage.until(lambda: stage.chat.command_line.others == ("Somebody/Far-7B", "llama.cpp:tiny-Q8_0"))
         for typed, name in (("som", "Somebody/Far-7B"), ("lla", "llama.cpp:tiny-Q8_0")):
             for command in ("model", "draft"):
-                stage.chat.prompt.completion.follow(f"/{command} {typed}")
+                stage.chat.prompt.completion.follow(text := f"/{command} {typed}", text)
                 assert [offer.usage for offer in stage.chat.prompt.completion._offers] == [name]
 
 
@@ -188,7 +189,7 @@ async def test_enter_on_attach_waits_for_the_path(tmp_path: Path):
         await stage.ready()
         await stage.pilot.press("slash", *"att", "enter")
         assert stage.chat.prompt.text == "/attach "
-        await stage.sees("/attach PATH  put a text file into your next message")
+        await stage.sees("/attach PATH  attach a text file to your next message")
         assert not stage.chat.prompt.pills.attachments
         await stage.write(str(tmp_path / "notes.md"))
         await stage.pilot.press("enter")
@@ -229,20 +230,20 @@ WRONG = {
     "/spec perhaps": "Write /spec on, auto or off.",
     "/compare nobody": "'nobody' is not loaded. If it is a drafter: /draft nobody, then /compare.",
     "/compare early-exit:99": "Exit layer 99",
-    "/set temperature x": "'temperature' sets nothing. Write it like this: /set temperature=0.7",
+    "/set temperature x": "'temperature' needs a value. For example: /set temperature=0.7",
     "/set warmth=1": "There is no option 'warmth'.",
     "/set temperature=hot": "temperature is a number from 0 to 100, not 'hot'.",
     "/preset nobody": "There is no preset 'nobody'.",
     "/template nobody": "There is no template 'nobody'",
     "/theme draculla": "There is no theme draculla. Did you mean dracula?",
-    "/tokens all": "/tokens rejected what was rejected",
+    "/tokens all": "Use /tokens, or /tokens rejected",
     "/copy nothing": "Use /copy, /copy code or /copy all.",
     "/export docx": "Try: /export md",
     "/export md /no/such/folder/chat.md": "There is no folder",
     "/attach /no/such/file": "There is no file /no/such/file.",
     "/model nobody": "There is no model 'nobody'. Use the built-in model",
     "/fit much": "Write /fit, or /fit TOKENS",
-    "/draft nobody": "There is no model 'nobody'. Use --draft auto",
+    "/draft nobody": "There is no model 'nobody'. Use /draft auto",
     "/fit 99999": "made for a context of 32 to 2,048 tokens",
 }
 
@@ -320,7 +321,7 @@ async def test_tokens_rejected_shows_what_was_rejected():
         await stage.send("/tokens")
         await stage.until(lambda: stage.chat.transcript.view == "markdown")
         await stage.send("/tokens pears")
-        await stage.sees("/tokens rejected what was rejected")
+        await stage.sees("Use /tokens, or /tokens rejected")
         assert stage.chat.transcript.view == "markdown"
 
 
@@ -363,8 +364,10 @@ async def test_every_command_is_in_the_palette(picky: list[str]):
     async with open_chat(ScriptedEngine(HELLO), size=(80, 160)) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+p")
-        await stage.sees("/pick a|b|bc", "Quit the application", *(command.usage for command in COMMANDS))
-        await stage.pilot.press(*"tokens")
+        await stage.sees("/pick a|b|bc", "Screenshot", *(command.usage for command in COMMANDS))
+        for textuals in ("Quit the application", "Change the current theme", "focused widget"):
+            assert textuals not in stage.seen
+        await stage.pilot.press(*"provenance")
         await stage.sees("/tokens", "show who wrote each token")
         await stage.pilot.press("down", "enter")
         await stage.until(lambda: stage.chat.transcript.view == "tokens")
@@ -394,7 +397,7 @@ def test_what_plain_would_be_is_on_the_footing_of_the_speed():
     )
     told = answer_report(measured)
     assert "speed       100.0 tok/s" in told
-    assert "plain       66.7 tok/s, by the speed-up" in told
+    assert "plain       66.7 tok/s, estimated from the speed-up" in told
     assert "speed-up    ×1.50 in the rounds (probe)" in told
     assert "120.0" not in told
 
@@ -544,9 +547,8 @@ async def test_a_chat_that_goes_on_has_the_system_prompt_it_was_given_last():
 async def test_a_theme_by_its_name_and_the_nearest_one_to_a_wrong_name():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        await stage.send("/theme")
-        await stage.sees("Theme tokyo-night. Available:", "nord")
         await stage.send("/theme nord")
+        await stage.sees("Theme nord, also at the next start")
         await stage.until(lambda: stage.app.theme == "nord")
         await stage.send("/theme nort")
         await stage.sees("There is no theme nort. Did you mean nord?")

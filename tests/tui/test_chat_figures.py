@@ -223,7 +223,7 @@ async def test_where_nothing_drafts_the_header_says_so_quietly_and_nothing_else_
     opening = [Ready(READY.model, SpecCard("off", reason="[/nope]"), READY.memory)]
     script = answer(*[PLAIN] * 30)
     async with open_chat(ScriptedEngine(script, opening=opening), size=(150, 24)) as stage:
-        await stage.sees("guide · int8 · no draft model · cpu")
+        await stage.sees("guide · int8 · no draft model · F5: why? · cpu")
         await told(stage)
         await stage.until(lambda: "tok/s" in top(stage))
         assert "×" not in stage.seen
@@ -430,8 +430,8 @@ async def test_the_terminals_title_has_the_same_words_as_the_state_line():
     async with open_chat(engine) as stage:
         engine.permit(2)
         await stage.send("hi")
-        await stage.sees("reading prompt 12/12")
-        assert stage.app.title == "reading prompt 12/12 · hi"
+        await stage.sees("reading 12 of 12 tokens")
+        assert stage.app.title == "reading 12 of 12 tokens · hi"
 
 
 async def test_a_warning_and_an_error_differ_from_a_note_without_colours():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from functools import reduce
 from typing import Any
@@ -26,10 +27,12 @@ from localspec.tui.panels.prompt import Prompt
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.models import ModelsScreen, Shelf
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.theme_picker import ThemePicker
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.transcript import Transcript
@@ -41,8 +44,12 @@ pytestmark = pytest.mark.heavy
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "help": lambda _: HelpScreen([("F1", "Help")]),
     "compare": lambda _: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
+    "drafters": lambda _: DraftersScreen("What drafts for guide", "Nothing."),
+    "themes": lambda _: ThemePicker(("nord", "tokyo-night"), "tokyo-night"),
     "overflow": lambda _: Overflow("The chat is full.", 2),
-    "models": lambda stage: ModelsScreen(Shelf(list, lambda _: [], str, Pick("guide", "auto")), stage.chat.library),
+    "models": lambda stage: ModelsScreen(
+        Shelf(list, lambda _: [], str, list, Pick("guide", "auto")), stage.chat.library
+    ),
     "sampling": lambda _: SamplingForm(Tuning()),
 }
 
@@ -166,14 +173,30 @@ async def test_the_prompt_grows_to_ten_lines_and_up_edits_the_last_message():
         await stage.until(lambda: prompt.text == "\n".join(map(str, range(30))))
 
 
-async def test_what_ctrl_c_cleared_comes_back_with_ctrl_z():
+async def test_what_ctrl_c_cleared_comes_back_as_in_a_shell():
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
         await stage.write("a draft")
         await stage.pilot.press("ctrl+c")
         await stage.until(lambda: not stage.chat.prompt.text)
-        await stage.pilot.press("ctrl+z")
+        await stage.pilot.press("ctrl+underscore")
         await stage.until(lambda: stage.chat.prompt.text == "a draft")
+
+
+async def test_ctrl_z_suspends_the_chat_whatever_is_typed(monkeypatch: pytest.MonkeyPatch):
+    """Where that cannot be, it says so, and takes nothing back that was typed."""
+    sent: list[int] = []
+    monkeypatch.setattr("os.kill", lambda _, number: sent.append(number))
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.write("a draft")
+        await stage.pilot.press("ctrl+z")
+        await stage.sees("The chat cannot be suspended here.", "a draft")
+        assert not sent
+        monkeypatch.setattr(type(stage.app._driver), "can_suspend", True)
+        await stage.pilot.press("ctrl+z")
+        await stage.until(lambda: sent == [signal.SIGTSTP])
+        assert stage.chat.prompt.text == "a draft"
 
 
 async def test_ctrl_c_stops_then_clears_then_quits_at_the_second_time(monkeypatch: pytest.MonkeyPatch):
@@ -321,7 +344,7 @@ async def test_it_runs_without_colour(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_every_key_has_a_name_of_its_own():
-    names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-4:])]
+    names = [b.id for b in (*ChatScreen.BINDINGS, *ChatApp.BINDINGS, *Prompt.BINDINGS[-5:])]
     assert all(names)
     assert len(set(names)) == len(names)
 

@@ -85,7 +85,7 @@ async def test_a_seed_of_minus_one_is_no_seed():
     [
         ("/set temprature=1", "There is no option 'temprature'; did you mean 'temperature'?"),
         ("/set top_k=5 temperature=hot", "temperature is a number from 0 to 100, not 'hot'."),
-        ("/set hot", "'hot' sets nothing. Write it like this: /set temperature=0.7 top_p=0.9"),
+        ("/set hot", "'hot' needs a value. For example: /set temperature=0.7 top_p=0.9"),
         ("/preset precice", "There is no preset 'precice'; did you mean 'precise'?"),
     ],
 )
@@ -275,17 +275,28 @@ async def test_a_theme_named_like_markup_does_no_harm():
         await stage.until(lambda: read().ui.theme == "[/nope]")
 
 
-async def test_themes_named_like_markup_are_listed_and_chosen_in_the_palette():
+async def test_themes_named_like_markup_are_listed_tried_and_chosen():
+    """Each is shown as one moves to it; Esc is as it was, and only what is chosen is there at the next start."""
     for number, name in enumerate(["[/nope]", "[red]night"]):
         theme_file(f"{number}.toml", f"name = '{name}'\nprimary = 'red'")
     looks = look(Config(), None, paths.themes_dir())
     async with open_chat(ScriptedEngine(HELLO), looks=looks, size=(80, 40)) as stage:
-        stage.app.action_change_theme()
+        await stage.ready()
+        await stage.send("/theme")
         await stage.sees("[/nope]", "[red]night", "nord")
-        await stage.pilot.press(*"[re")
-        await stage.until(lambda: "[red]night" in stage.seen and "nord" not in stage.seen)
-        await stage.pilot.press("down", "enter")
+        await stage.pilot.press("home")
+        await stage.until(lambda: stage.app.theme == "[/nope]")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.theme == "tokyo-night")
+        assert stage.chat is stage.app.screen
+        stage.app.action_change_theme()
+        await stage.sees("[/nope]")
+        await stage.pilot.press("home", "down")
         await stage.until(lambda: stage.app.theme == "[red]night")
+        assert not paths.config_file().exists()
+        await stage.pilot.press("enter")
+        await stage.sees("Theme [red]night, also at the next start: it is ui.theme in config.toml.")
+        await stage.until(lambda: read().ui.theme == "[red]night")
 
 
 # --- keys and looks
@@ -576,7 +587,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
         opened = await picker(stage)
         await stage.until(lambda: opened.drafts)
         await stage.pilot.press("enter")
-        await stage.sees("Nothing changes: this model and this drafter are in use.")
+        await stage.sees("This model is loaded already, with this draft.")
         assert stage.chat.state.phase == "idle"
 
 
@@ -617,7 +628,7 @@ async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(
         await stage.pilot.press("down", "enter")  # another
         await picker(stage)
         notes = [note.said for note in stage.chat.transcript.query(Note)]
-        assert notes.count("Not enough memory for big. Try a smaller one.") == 1
+        assert notes.count("✗ Not enough memory for big. Try a smaller one.") == 1
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.engines) == 3)
         await stage.ready()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from localspec.config.tables import Config
 from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.history import History, recall
 from localspec.models.catalog import Catalog
+from localspec.runtime.draft_choice import NO_DRAFTER
 from localspec.runtime.stats import joined
 from localspec.tui.control import speculation, turns
-from localspec.tui.control.tuning import Tuning
+from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.panels.stats_line import StatsLine
 from localspec.tui.screens import compare
 from localspec.tui.screens import compare_methods as ways
@@ -127,18 +129,34 @@ async def test_words_say_what_the_key_does_and_how_far():
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
-        (SpecCard("off", reason="no drafter is known for this model"), "No drafter is loaded: no drafter is known"),
-        (SpecCard("off"), "No drafter is loaded."),
+        (
+            SpecCard("off", reason=NO_DRAFTER),
+            "Nothing drafts for this model: no draft model is known for it. /why shows",
+        ),
+        (SpecCard("off"), "Nothing drafts for this model. /why shows what could."),
     ],
 )
-async def test_without_a_drafter_f5_says_so_and_changes_nothing(spec: SpecCard, sentence: str):
+async def test_without_a_drafter_f5_shows_what_could_draft_and_others_say_where_that_is(spec: SpecCard, sentence: str):
+    """The page closes by the key that opened it; Enter on a row loads it; the last row is the hub's."""
     opening = [Ready(READY.model, spec, READY.memory)]
-    async with open_chat(ScriptedEngine(HELLO, HELLO, opening=opening)) as stage:
-        await stage.sees("· no draft")
-        for press in ("f5", "f6"):
-            await stage.pilot.press(press)
+    tuning = begin(Config(), "guide", load={}, sampling=SamplingOptions())
+    async with open_chat(ScriptedEngine(HELLO, HELLO, opening=opening), tuning=tuning, size=(100, 30)) as stage:
+        await stage.sees("no draft model · F5: why?")
+        for typed in (["f6"], [*"/k", "space", "3", "enter"]):
+            await stage.pilot.press(*typed)
             await stage.sees(sentence)
             stage.chat.status.end_hint()
+        await stage.pilot.press("ctrl+c", "f5")
+        await stage.sees("What drafts for guide", "No draft model is known for it", "×–", "early exit 2", "hub: Ctrl+O")
+        await stage.sees("at most 1/4 of the size")
+        await stage.pilot.press("f5")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.send("/why")
+        await stage.sees("early exit 2  trained for early exit")
+        loaded: list[tuple[str, str | None]] = []
+        stage.chat.models.choose = lambda model, draft=None: loaded.append((model, draft))  # type: ignore[method-assign]
+        await stage.pilot.press("home", "enter")
+        await stage.until(lambda: loaded == [("guide", "early-exit:2")])
         assert not stage.engine.wishes
 
 
@@ -148,7 +166,7 @@ async def test_a_drafter_that_failed_cannot_be_switched_on():
         await stage.send("hi")
         await stage.sees("the draft model failed", "idle")
         await stage.pilot.press("f5")
-        await stage.sees("No drafter is loaded: it failed.")
+        await stage.sees("Nothing drafts for this model: it failed.")
         assert not stage.engine.wishes
 
 
@@ -274,7 +292,8 @@ async def test_both_parts_are_kept_as_one_message_with_the_rounds_and_figures_of
     engine = ScriptedEngine(cut_by("length"), MORE)
     async with kept_chat(engine) as stage:
         await stage.send("hi")
-        await stage.sees("idle", "cut at the length limit")
+        await stage.sees("The answer was cut after max_tokens. /continue goes on.", "cut at the length limit")
+        await stage.ready()
         await stage.send("/continue")
         await stage.sees("Hello thereld. Bye.", "6 tok", "idle")
     check_kept()
@@ -283,7 +302,8 @@ async def test_both_parts_are_kept_as_one_message_with_the_rounds_and_figures_of
 async def test_an_answer_of_an_earlier_program_goes_on_and_keeps_its_rounds():
     async with kept_chat(ScriptedEngine(cut_by("length"))) as stage:
         await stage.send("hi")
-        await stage.sees("idle", "cut at the length limit")
+        await stage.sees("The answer was cut after max_tokens. /continue goes on.", "cut at the length limit")
+        await stage.ready()
     async with kept_chat(ScriptedEngine(MORE), past=recall()) as stage:
         await stage.ready()
         await stage.send("/continue")

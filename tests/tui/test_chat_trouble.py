@@ -55,7 +55,7 @@ async def test_a_failed_start_is_one_sentence_and_its_exit_code():
     async with open_chat(ScriptedEngine(opening=[refused]), ScriptedEngine(opening=[refused, DIED])) as stage:
         await stage.write("kept")
         await stage.sees(
-            "Not enough memory for big. Try: --quant int8",
+            "Not enough memory for big. Try: /quant int8",
             "Not loaded: Ctrl+R tries again, Ctrl+O another model.",
             "kept",
         )
@@ -117,7 +117,7 @@ async def test_a_drafter_that_failed_is_no_longer_named_and_a_reload_brings_it_b
         await stage.sees("⇐ guide-draft, auto")
         await stage.send("hi")
         first.permit(1)
-        await stage.sees("The drafter failed (nan).", "⇐ no draft: it failed · cpu")
+        await stage.sees("The drafter failed (nan).", "int8 · the draft model failed · cpu")
         await stage.pilot.press("ctrl+r")  # not in mid-answer
         first.permit()
         await stage.sees("Bye.", "idle", "^R Reload")

@@ -21,14 +21,17 @@ from localspec.runtime.local_models import Shelved
 from localspec.runtime.pairs import Candidate
 from localspec.tui.chat.attachments import from_paste
 from localspec.tui.chat.draft_length import drafting, words
+from localspec.tui.chat.file_names import Begun, Named
 from localspec.tui.chat.info import Info, info
 from localspec.tui.chat.plan_lines import choices, plan_lines
 from localspec.tui.keys.palette import shown as shown_model
 from localspec.tui.markdown.parser import parser
+from localspec.tui.panels.completion import path_offer
 from localspec.tui.panels.download_rows import listed as listed_downloads
 from localspec.tui.panels.download_rows import percent_line
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.hub_rows import Listing, detail, listed
+from localspec.tui.panels.lines import Lines
 from localspec.tui.panels.pills import Pills
 from localspec.tui.panels.speed_panel import Reading, panel
 from localspec.tui.panels.stats_line import loading_words
@@ -90,7 +93,7 @@ def answer(text: str) -> str:
 
 
 def pills(text: str) -> str:
-    shown = Pills()
+    shown = Pills(lambda _: None)
     shown.add(Attachment(text, text=text))
     return plain(shown)
 
@@ -140,6 +143,8 @@ DOORS: dict[str, Callable[[str], str]] = {
     "a model in the palette": model_row,
     "the state while a model loads": lambda text: loading_words(Loading(text, 1, 2, unit="steps")),
     "the pills": pills,
+    "a file in the list of paths": lambda text: path_offer(Begun("", mention=True), Named(text, False, 0), "").usage,
+    "the lines of a file": lambda text: "\n".join(Lines(text).lines),
     "a search of the hub": of_the_hub,
     "the downloads": downloads,
     "a token": token,
@@ -148,6 +153,7 @@ DOORS: dict[str, Callable[[str], str]] = {
 
 
 COSTLY = (
+    "the lines of a file",
     "a question and its attachments",
     "the speaker of an answer",
     "the header",

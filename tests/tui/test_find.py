@@ -16,7 +16,6 @@ from localspec.history import Attachment, History, NewChat, Writer, recall
 from localspec.tui.chat.recorder import SETTLED_SECONDS
 from localspec.tui.control import export_file
 from localspec.tui.control.chats import NOTHING_SAID
-from localspec.tui.panels.find import after, before, matching
 from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import WholeChat, WholeMessage, chat
@@ -36,7 +35,19 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def count(stage: Stage) -> str:
-    return str(stage.chat.find.count.content)
+    """What the line says, without the keys that go on."""
+    return str(stage.chat.find.count.content).removesuffix(" · n next N back")
+
+
+def marked(stage: Stage, reverse: bool | None = None) -> list[str]:
+    """The marked words on the screen, or those that are chosen (or not)."""
+    return [
+        segment.text
+        for strip in stage.app.screen._compositor.render_strips()
+        for segment in strip
+        if segment.style is not None and segment.style.bold and (segment.style.underline or segment.style.reverse)
+        if reverse is None or bool(segment.style.reverse) == reverse
+    ]
 
 
 def found(stage: Stage) -> list[str]:
@@ -44,14 +55,6 @@ def found(stage: Stage) -> list[str]:
 
 
 # --- finding
-
-
-def test_letters_match_in_capitals_or_not_and_nothing_matches_nothing():
-    assert matching(["A STRAẞE", "none", "strasse"], "Straße") == [0, 2]
-    assert matching(["text"], "") == []
-    places = [2, 5, 7]
-    assert [after(places, place) for place in (None, 2, 5, 7, 6)] == [2, 5, 7, 2, 7]
-    assert [before(places, place) for place in (None, 2, 5, 7, 6)] == [7, 7, 2, 5, 5]
 
 
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (100, 24), (150, 30)], ids=str)
@@ -75,10 +78,10 @@ async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple
         await stage.sees("said 25")
         for key in ("shift+enter", "up"):
             await stage.pilot.press(key)
-        await stage.until(lambda: count(stage) == "2 of 2" and found(stage) == [texts[25]])
+        await stage.until(lambda: count(stage) == "2 of 2 · from the end" and found(stage) == [texts[25]])
         await stage.pilot.press("escape")
         await stage.until(lambda: stage.chat.prompt.has_focus and not stage.chat.find.display)
-        assert found(stage) == []
+        await stage.until(lambda: found(stage) == marked(stage) == [])
 
 
 async def test_words_of_a_long_paste_are_found_in_its_message():
@@ -88,7 +91,7 @@ async def test_words_of_a_long_paste_are_found_in_its_message():
     async with kept_chat(ScriptedEngine(), past=recall()) as stage:
         await stage.until(lambda: stage.messages)
         await stage.pilot.press("ctrl+f", *"NEEDLE", "enter")
-        await stage.until(lambda: count(stage) == "1 of 1" and found(stage) == ["Read this"])
+        await stage.until(lambda: count(stage) == "1 of 1 · in pasted text" and found(stage) == ["Read this"])
 
 
 async def test_esc_leaves_the_search_and_not_the_answer_that_grows():
@@ -104,6 +107,90 @@ async def test_esc_leaves_the_search_and_not_the_answer_that_grows():
         await stage.pilot.press("ctrl+f", "enter")
         await stage.until(lambda: count(stage) == "1 of 1")
         assert found(stage) == ["Hello there, world. Bye."]
+
+
+TEXT = """# A fly
+
+I **fly** here.
+
+- the Fly
+- a *fly*-wheel
+
+| fly | x |
+|---|---|
+| a | FLY |
+
+```text
+fly(1)
+```
+
+<think>fly</think>"""
+
+
+async def test_hits_are_marked_wherever_they_stand_and_walked_through_round_and_round():
+    with History() as history:
+        chat(history, "Why fly?", TEXT, title="Hay")
+    async with kept_chat(ScriptedEngine(HELLO), size=(80, 40), past=recall()) as stage:
+        await stage.until(lambda: len(stage.messages) == 2)
+        await stage.pilot.press("ctrl+f", *"FLÝ")
+        await stage.until(lambda: count(stage) == "9 found" and len(marked(stage)) == 8)
+        assert {word.lower() for word in marked(stage)} == {"fly"}
+        await stage.pilot.press("enter")
+        await stage.until(lambda: count(stage) == "1 of 9" and len(marked(stage, reverse=True)) == 1)
+        await stage.pilot.press("n", "n")
+        await stage.until(lambda: count(stage) == "3 of 9")
+        await stage.pilot.press("N")
+        await stage.until(lambda: count(stage) == "2 of 9" and found(stage) == [TEXT])
+        await stage.pilot.press("N", "N")
+        await stage.until(lambda: count(stage) == "9 of 9 · from the end" and len(marked(stage)) == 9)
+        await stage.pilot.press("n")
+        await stage.until(lambda: count(stage) == "1 of 9 · from the top")
+        await stage.pilot.press("(", "backspace", "w")  # the words are written on
+        await stage.until(lambda: count(stage) == "0 found" and stage.chat.find.words.value == "FLÝw")
+        assert marked(stage) == []
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.chat.prompt.has_focus)
+        await stage.pilot.press("n")
+        assert stage.chat.prompt.text == "n"
+
+
+async def test_a_hit_far_down_in_a_long_answer_is_in_sight_where_it_stands():
+    lines = [f"line {number}" for number in range(400)]
+    lines[350] += " needle"
+    with History() as history:
+        chat(history, "hay", "\n\n".join(lines), *(f"said {number}" for number in range(40)), title="Hay")
+    async with kept_chat(ScriptedEngine(HELLO), past=recall()) as stage:
+        await stage.until(lambda: len(stage.messages) == 20)
+        await stage.pilot.press("ctrl+f", *"needle", "enter")
+        await stage.until(lambda: marked(stage, reverse=True) == ["needle"])
+        await stage.sees("line 350 needle", "1 of 1")
+        await stage.chat.chats.finding.reveal(stage.chat.conversation.branch[20])
+        await stage.until(lambda: "║ said 18" in "".join(stage.seen.splitlines()[:5]))
+
+
+# --- a search in all chats
+
+
+async def test_a_search_opens_the_chat_at_the_hit_and_goes_on_from_there():
+    with History() as history:
+        far = "first line\n" + "more\n" * 60 + "a lighthouse at the end"
+        answers = ["\n\n".join(f"paragraph {number} {'word ' * 40}" for number in range(12)) for _ in range(3)]
+        chat(history, far, answers[0], "and?", answers[1] + "\n\nno lighthouse", "so?", answers[2], title="Sea")
+        chat(history, "hi", "there", title="New")
+    async with kept_chat(ScriptedEngine(HELLO), past=recall()) as stage:
+        await stage.until(lambda: len(stage.messages) == 2)
+        await stage.send("/search the lighthouse")
+        await stage.sees("Sea")
+        await stage.pilot.press("enter")
+        await stage.until(lambda: count(stage) == "1 of 2" and marked(stage, reverse=True) == ["lighthouse"])
+        await stage.sees("a lighthouse at the end")
+        assert stage.chat.find.words.value == "lighthouse"
+        await stage.pilot.press("n")
+        await stage.until(lambda: count(stage) == "2 of 2")
+        await stage.sees("no lighthouse")
+        await stage.pilot.press("ctrl+n")
+        await stage.until(lambda: not stage.messages and not stage.chat.find.display)
+        assert stage.chat.chats.finding.marks is None
 
 
 # --- exporting

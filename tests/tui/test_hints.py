@@ -12,7 +12,7 @@ import pytest
 
 from localspec import tui
 from localspec.tui.control.branches import DELETE_AGAIN
-from localspec.tui.control.commands import unknown
+from localspec.tui.control.command_search import unknown
 from localspec.tui.control.turns import WAITING
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.stats_line import HINT_SECONDS

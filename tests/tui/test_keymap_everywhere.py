@@ -31,7 +31,7 @@ from tests.support.scripted_engine import ScriptedEngine
 pytestmark = pytest.mark.heavy
 
 ways = (Way("plain", False), Way("drafted", True))
-SHELF = Shelf(list, lambda _: [], str, Pick("guide", "auto"))
+SHELF = Shelf(list, lambda _: [], str, list, Pick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "compare.close": lambda _: CompareScreen(GenerateRequest(), ways, lambda _: None),
     "models.close": lambda stage: ModelsScreen(SHELF, stage.chat.library),
@@ -117,7 +117,7 @@ async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():
         await stage.ready()
         await stage.sees("F12 New")
         await stage.pilot.press("f1")
-        await stage.sees("Over the chat", "F10")
+        await stage.sees("In dialogs", "F10")
         rows = {" ".join(line.strip(" │").split()) for line in stage.seen.splitlines()}
         assert {"F8 Pin", "x copy", "F10 the models: Close", "F12 New", "Enter F9 Next"} <= rows
 

@@ -252,7 +252,7 @@ async def test_a_search_marks_what_it_found_and_opens_the_branch_with_the_messag
         answer = stage.messages[1]
         await stage.until(lambda: answer.has_class("-found"))
         await stage.until(lambda: "apricot, surely." in stage.seen)
-        await stage.until(lambda: stage.chat.transcript.scroll_y > 0)
+        await stage.sees("Find aprico", "1 of 1 · n next N back")
     assert recall(chat_id).branch[-1].content == "And then?"
 
 

@@ -98,4 +98,4 @@ def kept_words(repo: str) -> str:
     found = next((one for one in pulls.unfinished() if one.repo == repo and one.done), None)
     if found is None:
         return ""
-    return f"What came is kept: {of_words(found.done, found.total)}. "
+    return f"Progress is kept: {of_words(found.done, found.total)}. "

@@ -49,7 +49,7 @@ class TransferBar:
 
     def retry(self, event: Retrying) -> None:
         self.wipe()
-        print_note(f"{sentence(event.reason)} Trying again in {event.seconds:.0f} s; what came is kept.")
+        print_note(f"{sentence(event.reason)} Trying again in {event.seconds:.0f} s; progress is kept.")
 
     def wipe(self) -> None:
         if self.drawn:

@@ -103,10 +103,10 @@ def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, 
 
 
 def stopped(asked: Asked, bar: TransferBar) -> int:
-    """Ctrl+C: what came is kept, if anything came, and how to go on."""
+    """Ctrl+C: progress is kept, if anything came, and how to go on."""
     bar.wipe()
     came = bar.last is not None and is_in_bytes(bar.last) and bar.last.done
-    kept = f" What came is kept: {amount(bar.last)}." if came and bar.last else ""
+    kept = f" Progress is kept: {amount(bar.last)}." if came and bar.last else ""
     print_note(f"Stopped.{kept} Go on: {asked.command}")
     return Cancelled.exit_code
 

@@ -144,4 +144,4 @@ def finished(events: Iterator[Answer], show: Show) -> Pulled:
         show.event(event)
         if isinstance(event, Pulled):
             return event
-    raise PullError("The download ended early.", hint="Repeat the command: what came is kept.")
+    raise PullError("The download ended early.", hint="Repeat the command: progress is kept.")

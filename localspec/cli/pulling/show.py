@@ -34,7 +34,7 @@ class TextShow:
         for line in gate_lines(closed.repo, closed.access, plan.meanwhile, waits=waits):
             print_fitted(f"  {line}")
         if waits:
-            print_note("Waiting; the gate is looked at every 10 minutes. Ctrl+C ends it.")
+            print_note("Waiting: access is checked every 10 minutes. Ctrl+C stops.")
 
     def event(self, event: Answer) -> None:
         match event:

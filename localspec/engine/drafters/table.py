@@ -108,7 +108,7 @@ def check_early_exit(argument: str, target: DraftTarget) -> Checked:
     check_exit(layer, target.exit_layers, target.name)
     message = f"'{target.title}' may not be trained for early exit; drafts from layer {layer} may be accepted rarely."
     notice = Notice("warning", "untrained_exit", message, "Watch the acceptance, or --draft off.")
-    return Checked(str(layer), f"layers 1–{layer}", layer, None if target.known_exit is not None else notice)
+    return Checked(str(layer), f"early exit {layer}", layer, None if target.known_exit is not None else notice)
 
 
 def check_exit(layer: int, layers: int, name: str) -> None:

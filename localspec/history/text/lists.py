@@ -61,10 +61,11 @@ def hit_lines(hits: Sequence[Hit], letters: int) -> list[str]:
 
 def totals_table(totals: Totals) -> str:
     head = f"{count(totals.chats, 'chat')} · {count(totals.messages, 'message')} · {totals.file_bytes / 1e6:.1f} MB"
-    rows = [("MODEL", "ANSWERS", "TOKENS", "TOK/S", "ACCEPTED", "SPEED-UP")]
-    for model in totals.models:
-        rows.append((model_name(model.target), f"{model.answers:,}", f"{model.predicted_n:,}", *speed(model)))
-    return f"{head}\n\n{columns(rows, right=range(1, 6))}" if totals.models else head
+    rows = [("MODEL", "DRAFT", "FORMAT", "ANSWERS", "TOKENS", "TOK/S", "ACCEPTED", "SPEED-UP")]
+    for one in totals.models:
+        counts = f"{one.answers:,}", f"{one.predicted_n:,}"
+        rows.append((model_name(one.target), draft_name(one.draft), one_line(one.quant) or "–", *counts, *speed(one)))
+    return f"{head}\n\n{columns(rows, right=range(3, 8))}" if totals.models else head
 
 
 def totals_object(totals: Totals) -> dict[str, Any]:
@@ -102,6 +103,11 @@ def model_name(key: str, longest: int = LONGEST_MODEL) -> str:
     name = one_line(key)
     store = next((f"{one}:" for one in STORES if name.startswith(f"{one}:")), "")
     return name if cells(name) <= longest else store + cut(name[len(store) :], longest - len(store), keep_end=True)
+
+
+def draft_name(draft: str) -> str:
+    """The drafter's name: of a path its end; – for none."""
+    return model_name(os.path.basename(draft.rstrip("/\\")) if os.path.isabs(draft) else draft) or "–"
 
 
 def speaker(hit: Hit) -> str:

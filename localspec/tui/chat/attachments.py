@@ -10,6 +10,7 @@ from pathlib import Path
 
 from localspec.core.errors import UsageError
 from localspec.core.plain_file import plain
+from localspec.core.sanitize import one_line
 from localspec.history import Attachment
 
 MAX_BYTES = 1_000_000  # more than a context holds
@@ -17,6 +18,9 @@ PASTE_CHARACTERS = 2500  # a longer paste would bury what is typed around it
 MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 BEFORE_CURSOR = re.compile(f"{MENTION.pattern}\\s$")
 PUNCTUATION = ".,;:!?)"
+FILE_NAME = re.compile(r"[^\s()\[\]{}<>=*|;,]*")  # code has those behind an @, and so do few names of files
+EXTENSION = re.compile(r"\.(?=\w*[a-zA-Z])\w{1,5}$")
+DECORATED = re.compile(r"\s*\n\s*(?:@|def |async |class |function |export |public |private |protected |static )")
 
 
 def from_paste(text: str) -> Attachment:
@@ -53,6 +57,25 @@ def mentioned(text: str) -> Iterator[str]:
     """The names that @ marks; most of them are no files."""
     for quoted, bare in MENTION.findall(text):
         yield quoted or bare
+
+
+def doubtful(text: str) -> Iterator[str]:
+    """The mentions that look like files: with a slash, a home, an extension or in quotes; not a decorator's name."""
+    for found in MENTION.finditer(text):
+        quoted, name = found[1], (found[2] or "").rstrip(PUNCTUATION)
+        begins_line = not text[: found.start()].rpartition("\n")[2].strip()
+        if quoted:
+            yield quoted
+        elif "://" in name or not FILE_NAME.fullmatch(name) or (begins_line and DECORATED.match(text, found.end())):
+            continue
+        elif name != "/" and ("/" in name or os.sep in name or name[:1] == "~" or EXTENSION.search(name)):
+            yield name
+
+
+def no_file(name: str) -> str:
+    """Says what a mention is, which is no file. Waits for the disk."""
+    is_folder = os.path.isdir(os.path.expanduser(name))
+    return f"{one_line(name)} is a folder." if is_folder else f"There is no file {one_line(name)}."
 
 
 def just_mentioned(line: str) -> str | None:

@@ -8,12 +8,14 @@ from statistics import mode
 
 from localspec.core.events import SpecCard, Step
 from localspec.core.sanitize import one_line
+from localspec.runtime.draft_choice import TURNED_OFF
 
 RECENT = 16  # rounds
 SELDOM = 1 / 4  # so few of them have a draft where that is only tried now and then
 LOOKED_AT = 512  # rounds that say what a draft costs and brings
 OFF = "speculation off"
-NO_DRAFTER = {"you turned it off": OFF, "it failed": "the draft model failed"}
+NO_MODEL = "no draft model"
+WHY_NONE = {TURNED_OFF: OFF, "it failed": "the draft model failed"}
 
 
 def length_now(rounds: Sequence[Step]) -> int | None:
@@ -47,7 +49,7 @@ def words(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
 
 def drafter(spec: SpecCard) -> str:
     """Its name; in other words that there is none."""
-    return one_line(spec.name or spec.kind) if spec.kind != "off" else NO_DRAFTER.get(spec.reason, "no draft model")
+    return one_line(spec.name or spec.kind) if spec.kind != "off" else WHY_NONE.get(spec.reason, NO_MODEL)
 
 
 def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:

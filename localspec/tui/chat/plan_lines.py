@@ -27,12 +27,12 @@ def plan_lines(plan: PullPlan) -> list[str]:
     if plan.drafter is not None:
         lines.append(f"with {repository_line(plan.drafter)}")
     if plan.variants:
-        return [*lines, "It has these files; each is a model:"]
+        return [*lines, "It has several models. Choose one:"]
     lines += [size_line(plan), fit_line(plan.fit), f"Speculation: {offer_words(plan.offer)}"]
     if plan.target.files and not plan.unloadable and not plan.target.chat_template:
         lines.append(f"Chat template: {template_words(plan)}")
     if plan.unloadable:
-        lines.append(f"localspec could not load it: {one_line(plan.unloadable)}")
+        lines.append(f"localspec cannot load it: {one_line(plan.unloadable)}")
     lines.append(flagged_sentence(plan))
     return list(filter(None, lines))
 
@@ -43,7 +43,7 @@ def repository_line(repository: Repository) -> str:
         facts.append(f"{count_words(repository.parameters)} {one_line(repository.dtype)}".rstrip())
     facts.append(f"licence {one_line(repository.licence.words)}")
     if repository.access.gate == "granted":
-        facts.append("gated, and open to you")
+        facts.append("gated; you have access")
     return " · ".join(facts)
 
 

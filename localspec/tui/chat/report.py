@@ -47,9 +47,9 @@ def tokens(stats: Stats) -> str:
 def gained(stats: Stats) -> list[tuple[str, str]]:
     """The speed-up, how it is known, and what the speed would be without it."""
     if not stats.speedup:
-        return [("speed-up", "not known: the machine's speed changes" if stats.baseline_source else "not known yet")]
+        return [("speed-up", "unknown: this machine's speed varies" if stats.baseline_source else "not known yet")]
     found = f"×{stats.speedup:.2f} in the rounds ({stats.baseline_source})"
-    return [("plain", f"{plain(stats):.1f} tok/s, by the speed-up"), ("speed-up", found)]
+    return [("plain", f"{plain(stats):.1f} tok/s, estimated from the speed-up"), ("speed-up", found)]
 
 
 def drafted(stats: Stats) -> list[tuple[str, str]]:
@@ -62,7 +62,7 @@ def drafted(stats: Stats) -> list[tuple[str, str]]:
         *gained(stats),
         ("drafted", f"{stats.draft_n:,}: {accepted:,} accepted, {rejected:,} rejected, {ignored:,} unused"),
         ("accepted", f"{100 * stats.acceptance_rate:.0f} %" if stats.acceptance_rate is not None else ""),
-        ("by place", places),
+        ("by position", places),
     ]
 
 

@@ -23,6 +23,7 @@ from localspec.tui.control.turns import Turns
 from localspec.tui.keys.key_names import keys_of, shown
 from localspec.tui.panels.keys_line import Key as LineKey
 from localspec.tui.panels.keys_line import letter
+from localspec.tui.panels.pills import Chips
 
 LETTERS = (  # with what each does, in so few words that all fit in 80 columns
     Binding("y", "", "copy", id="msg.copy"),
@@ -34,6 +35,7 @@ LETTERS = (  # with what each does, in so few words that all fit in 80 columns
     Binding("right_square_bracket", "", "version", id="msg.newer"),
     Binding("t", "", "tokens", id="msg.tokens"),
     Binding("i", "", "stats", id="msg.stats"),
+    Binding("v", "", "files", id="msg.files"),
     Binding("d", "", "delete", id="msg.delete"),
 )
 OF_ANSWERS = {"code", "branch", "tokens"}
@@ -69,6 +71,7 @@ class Branches:
             "msg.newer": lambda said: self.switch(said, 1),
             "msg.tokens": self.show_tokens,
             "msg.stats": lambda said: self.feedback.hint(details(said)),
+            "msg.files": self.view_files,
             "msg.delete": self.delete,
         }
 
@@ -107,6 +110,8 @@ class Branches:
         lacks = OF_ANSWERS if said.role == "user" else set[str]()
         if self.conversation.version(said)[1] < 2:
             lacks = lacks | {"version"}
+        if not said.attachments:
+            lacks = lacks | {"files"}
         found: dict[str, list[str]] = {}
         for one in LETTERS:
             if one.description not in lacks:
@@ -312,3 +317,9 @@ class Branches:
     def show_tokens(self, said: Utterance) -> None:
         if said.role == "assistant":
             self.transcript.answer(said).turn()
+
+    def view_files(self, said: Utterance) -> None:
+        if said.attachments:
+            self.screen.post_message(Chips.Opened(said.attachments))
+        else:
+            self.feedback.hint("Nothing is attached to this message.")

@@ -1,4 +1,4 @@
-"""Chats: begun, opened, searched and deleted from the sidebar; words found in this one; this one exported."""
+"""Chats: begun, opened, searched and deleted from the sidebar; this one exported."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
 from localspec.history.export import left_out
 from localspec.tui.chat.chat_store import ChatStore
-from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.past import record, remembered, title
 from localspec.tui.control import export_file
 from localspec.tui.control.branches import Branches
+from localspec.tui.control.finding import Finding
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.panels.field import LONGEST
-from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
@@ -40,7 +39,7 @@ class Chats:
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
         self.turns, self.branches, self.opened = turns, branches, opened
         self.store = ChatStore(kept=self.recorder.keeps, tell=self.feedback.tell)
-        self.sidebar, self.find = Sidebar(self.store), FindBar(self.texts)
+        self.sidebar, self.finding = Sidebar(self.store), Finding(parts)
 
     # --- another chat
 
@@ -69,6 +68,7 @@ class Chats:
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""
         self.branches.leave()
+        self.finding.close()
         self.state.rounds = ()
         if self.state.phase == "idle":
             self.state.enter("idle", "idle")  # nothing was stopped in this one
@@ -105,17 +105,17 @@ class Chats:
         """/search"""
         self.sidebar.seek(words)
 
-    async def choose(self, chat_id: str, message_id: int | None) -> None:
-        """A chat, or a message in one, was chosen in the list."""
+    async def choose(self, chat_id: str, message_id: int | None, words: str) -> None:
+        """A chat, or a message in one that has these words, was chosen in the list."""
         if self.sidebar.covers:
             self.sidebar.hide()
         self.state.prompt.focus()
         if message_id is not None or chat_id != self.chat_id:
             await self.turns.take_back()
             await self.turns.break_off()
-            self.work(partial(self.fetch, chat_id, message_id), "opening", exclusive=True)
+            self.work(partial(self.fetch, chat_id, message_id, words), "opening", exclusive=True)
 
-    async def fetch(self, chat_id: str, message_id: int | None) -> None:
+    async def fetch(self, chat_id: str, message_id: int | None, words: str) -> None:
         """Read the chat in a thread; the screen goes on in its own time."""
         try:
             if chat_id == self.chat_id:
@@ -124,12 +124,13 @@ class Chats:
         except LocalspecError as fault:
             self.feedback.warn(fault)
         else:
-            self.screen.call_later(self.open_at, past, message_id)
+            self.screen.call_later(self.open_at, past, message_id, words)
 
-    async def open_at(self, past: OpenChat, message_id: int | None) -> None:
+    async def open_at(self, past: OpenChat, message_id: int | None, words: str) -> None:
+        """The chat, at the words in this message if there is one."""
         await self.open(past)
         if said := self.conversation.tree.nodes.get(message_id or 0):
-            await self.reveal(said)
+            await self.finding.open_at(said, words)
 
     async def delete(self, *chat_ids: str) -> None:
         """The running chat is left before it is deleted."""
@@ -143,32 +144,6 @@ class Chats:
             self.store.delete(*chat_ids)
 
         self.sidebar.change(delete)
-
-    # --- finding in this chat
-
-    def texts(self) -> list[str]:
-        """The branch's texts with their attachments: a long paste belongs to what the user wrote."""
-        return [
-            "\n".join([said.text, *(one.text or "" for one in said.attachments)]) for said in self.conversation.branch
-        ]
-
-    async def reveal_at(self, place: int) -> None:
-        """Scroll to the message with this index in the branch."""
-        await self.reveal(self.conversation.branch[place])
-
-    def leave_find(self) -> None:
-        self.transcript.query(".-found").remove_class("-found")
-        self.state.prompt.focus()
-
-    async def reveal(self, said: Utterance) -> None:
-        """Bring the message into sight, and mark it."""
-        message = await self.transcript.reach(said)
-        self.transcript.query(".-found").remove_class("-found")
-        if message is None:
-            return
-        message.add_class("-found")
-        self.transcript.release_anchor()
-        self.screen.call_after_refresh(self.transcript.scroll_to_widget, message, top=True, animate=False)
 
     # --- exporting it
 

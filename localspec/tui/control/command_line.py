@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from inspect import isawaitable
 
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
 from localspec.tui.control.branches import Branches
-from localspec.tui.control.commands import Command, Known, escape_slash, find, parse, unescape_slash, unknown
+from localspec.tui.control.command_search import unknown
+from localspec.tui.control.commands import Command, Known, escape_slash, find, parse, unescape_slash
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.panels.prompt import Prompt
+
+SEND_AS_TEXT = "Send it as text?"
 
 
 class CommandLine:
@@ -71,9 +75,17 @@ class CommandLine:
         self.feedback.give_back(message.typed)
         self.feedback.hint(one_line(message.sentence))
 
+    def doubt(self, message: Prompt.Doubted) -> None:
+        """Asks whether a message goes as it is, whose files are none; it stays in the prompt until then."""
+        from localspec.tui.screens.asking import Asking, Reply
+
+        asking = Asking(SEND_AS_TEXT, message.sentences, [Reply("send", "Send as text")])
+        self.screen.app.push_screen(asking, lambda reply: self.feedback.prompt.post_sent() if reply else None)
+
     def attach(self, argument: str) -> None:
         """/attach"""
-        self.feedback.prompt.attach(argument.strip('"'), typed=self.feedback.command)
+        quoted = re.fullmatch('"([^"]+)"?', argument)
+        self.feedback.prompt.attach(quoted[1] if quoted else argument, typed=self.feedback.command)
 
     # --- before it is typed as a whole
 

@@ -4,7 +4,6 @@ method of the controller that it belongs to. Knows names and texts; the controll
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,8 +16,6 @@ from localspec.models.named_templates import CHOICES
 
 if TYPE_CHECKING:
     from localspec.tui.screens.chat import ChatScreen
-
-LONGEST_SHOWN = 20  # of a word that is no command
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,18 +55,27 @@ class Command:
         return f"/{self.name} {self.argument}".rstrip()
 
     @property
+    def takes_path(self) -> bool:
+        return self.argument == "PATH"
+
+    @property
     def needs_argument(self) -> bool:
         return bool(self.argument) and not self.argument.startswith("[")
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """One completion of the typed command. `runs`: it is a whole command and nothing is missing."""
+    """One completion of what is typed. `runs`: it is a whole command and nothing is missing.
+
+    `replaces`: so many letters before the cursor; None: all that is typed. `is_typed`: it says what stands there.
+    """
 
     text: str
     usage: str
     says: str
     runs: bool
+    replaces: int | None = None
+    is_typed: bool = False
 
 
 COMMANDS = (
@@ -82,8 +88,8 @@ COMMANDS = (
     ),
     Command("retry", "regenerate the last answer, keeping the old one", lambda chat, _: chat.branches.retry()),
     Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
-    Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.undo()),
-    Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.redo()),
+    Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.take_back()),
+    Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.bring_back()),
     Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
     Command(
         "copy",
@@ -103,12 +109,12 @@ COMMANDS = (
     Command("k", "how many tokens to draft", lambda chat, typed: chat.speculation.set_length(typed), "N|auto"),
     Command(
         "compare",
-        "the last question again in two ways, side by side",
+        "answer the last question with and without drafting, side by side",
         lambda chat, typed: chat.speculation.compare(typed),
         "[early-exit:E]",
     ),
     Command(
-        "attach", "put a text file into your next message", lambda chat, typed: chat.command_line.attach(typed), "PATH"
+        "attach", "attach a text file to your next message", lambda chat, typed: chat.command_line.attach(typed), "PATH"
     ),
     Command(
         "tokens",
@@ -118,7 +124,10 @@ COMMANDS = (
         choices=("rejected",),
     ),
     Command(
-        "set", "choose how tokens are sampled", lambda chat, typed: chat.settings.set(typed), "[temperature=0.7 …]"
+        "set",
+        "set sampling options (temperature …)",
+        lambda chat, typed: chat.settings.set(typed),
+        "[temperature=0.7 …]",
     ),
     Command(
         "preset",
@@ -143,7 +152,7 @@ COMMANDS = (
     ),
     Command(
         "draft",
-        "choose who drafts",
+        "choose the draft model",
         lambda chat, typed: chat.models.draft(typed),
         f"[{', '.join(table.usages())}, key, folder, file or off]",
         choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
@@ -155,15 +164,16 @@ COMMANDS = (
         "[format]",
         choices=(AUTO, *LISTED),
     ),
-    Command("bench", "measure this model: plain, and as it drafts", lambda chat, _: chat.measuring.bench()),
-    Command("fit", "what this model needs in memory", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
+    Command("why", "what drafts for this model, what could, and what it brings", lambda chat, _: chat.drafters.show()),
+    Command("bench", "measure the speed with and without drafting", lambda chat, _: chat.measuring.bench()),
+    Command("fit", "memory that this model needs, by format", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
     Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),
     Command("show", "what is loaded", lambda chat, _: chat.reports.show()),
     Command("license", "the licences of localspec and of this model", lambda chat, _: chat.reports.license()),
     Command("unload", "unload the model; the next question loads it again", lambda chat, _: chat.models.unload()),
     Command(
         "theme",
-        "list the colour themes, or choose one",
+        "choose a colour theme",
         lambda chat, typed: chat.settings.theme(typed),
         "[NAME]",
         choices=lambda known: known.themes,
@@ -206,19 +216,6 @@ def parse(text: str) -> tuple[str, str] | None:
 def unescape_slash(text: str) -> str:
     """The message `/x` of a typed `//x`: two slashes begin a message, one a command."""
     return text[1:] if text.startswith("//") else text
-
-
-def nearest(word: str, words: tuple[str, ...]) -> str:
-    """A question that may help whoever typed a word that is none of these; nothing where none is near."""
-    near = difflib.get_close_matches(word, words, n=1)
-    return f" Did you mean {near[0]}?" if near else ""
-
-
-def unknown(name: str) -> str:
-    """A sentence for an unknown command, with the nearest name."""
-    names = tuple(f"/{name}" for command in COMMANDS for name in command.names)
-    near = nearest(f"/{name}", names)
-    return f"There is no command /{one_line(name)[:LONGEST_SHOWN]}.{near} Type // to begin a message with a slash."
 
 
 def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:

@@ -29,7 +29,7 @@ COMPLETE = "{repo} is complete.\n{models} and Enter load it, or:\n/model {repo}"
 COMPLETE_HERE = "{repo} is complete.\n{models.disk} lists it: Enter loads it."  # the models screen is open
 SECONDS = 12.0  # of the toast
 KEEP, DELETE, LOAD = "keep", "delete", "load"
-HERE = "It is on this machine already."
+HERE = "It is already on this machine."
 
 OfRepo = Callable[[str], object]
 
@@ -146,10 +146,10 @@ class Downloads:
 
     def ask_drop(self, item: Download) -> None:
         lines = [f"{one_line(item.request.repo)} is not complete ({item.percent} %)."]
-        replies = [Reply(KEEP, "Drop it, and keep the parts: another download goes on from there")]
+        replies = [Reply(KEEP, "Cancel it and keep the parts: a later download continues")]
         if hub_cache.snapshot(item.request.repo) is None:  # else an older version would go with them
-            replies.append(Reply(DELETE, "Drop it, and delete the parts"))
-        self.screen.app.push_screen(Asking("Drop this download?", lines, replies), partial(self.drop, item))
+            replies.append(Reply(DELETE, "Cancel it and delete the parts"))
+        self.screen.app.push_screen(Asking("Cancel this download?", lines, replies), partial(self.drop, item))
 
     def drop(self, item: Download, reply: str | None) -> None:
         if reply is not None:

@@ -8,6 +8,7 @@ from textual.widget import Widget
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
+from localspec.tui.chat.chat_words import chat_words
 from localspec.tui.chat.recorder import Noticed
 from localspec.tui.control.state import ChatState
 from localspec.tui.keys.key_names import with_keys
@@ -16,14 +17,18 @@ from localspec.tui.panels.stats_line import StatsLine
 from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.transcript import Transcript
 
+IN_STATE_LINE = ("no_drafter",)  # codes of what stands there, with the key that explains it
+
 
 class Feedback:
-    """`command` is the one that runs now, as it was typed: one that is refused goes back into the prompt."""
+    """`command` is the one that runs now, as it was typed: one that is refused goes back into the prompt. `said`: what
+    was said of how models load, in this session."""
 
     command = ""
 
     def __init__(self, screen: Screen[None], state: ChatState, transcript: Transcript) -> None:
         self.screen, self.state, self.transcript = screen, state, transcript
+        self.said: set[tuple[str, str, str]] = set()
 
     @property
     def status(self) -> StatsLine:
@@ -41,10 +46,14 @@ class Feedback:
         """The text, in which an id in braces stands for its key."""
         return with_keys(self.screen, text)
 
+    def words(self, text: str) -> str:
+        """A sentence of the engine's as it can be followed here: with commands for flags."""
+        return chat_words(text, self.with_keys("{models}"))
+
     def refuse(self, why: str) -> None:
         """Shows why a request is refused. A typed command stays in the prompt, as a message does."""
         self.give_back(self.command)
-        self.status.give_hint(one_line(why))
+        self.status.give_hint(one_line(self.words(why)))
 
     def give_back(self, typed: str) -> None:
         """A command, to be mended; one that was chosen with a key has nothing to give back."""
@@ -59,9 +68,18 @@ class Feedback:
         """Called from any thread."""
         self.tell(Notice("warning", fault.code, fault.message, fault.hint))
 
+    async def remark(self, notice: Notice) -> None:
+        """Adds what the engine says: how a model is loaded once a session, and not what the state line says."""
+        if self.state.phase != "loading":
+            await self.inform(notice)
+        elif (news := (self.state.tuning.name, notice.code, notice.message)) not in self.said:
+            self.said.add(news)
+            if notice.code not in IN_STATE_LINE:
+                await self.inform(notice)
+
     async def inform(self, notice: Notice) -> None:
         """Adds a notice to the transcript, unless the same one is its last line."""
-        note = Note(f"{notice.message} {notice.hint}".strip(), level=notice.level)
+        note = Note(self.words(f"{notice.message} {notice.hint}".strip()), level=notice.level)
         last = next(reversed(self.transcript.children), None)
         if not (isinstance(last, Note) and last.said == note.said):
             await self.show(note)

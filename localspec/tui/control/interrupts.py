@@ -27,7 +27,7 @@ class Interrupts:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.prompt = parts.state.prompt
         self.turns, self.branches, self.copies, self.views = turns, branches, copies, views
-        self.find, self.sidebar = chats.find, chats.sidebar
+        self.find, self.sidebar = chats.finding.bar, chats.sidebar
 
     def stop(self) -> None:
         """Esc: close the list of commands, or do what is nearest."""
@@ -35,9 +35,11 @@ class Interrupts:
             step()
 
     def nearest(self) -> Callable[[], object] | None:
-        """Returns what Esc does: leave where the cursor is beside the chat, else stop the answer, else leave an edit, a
-        turn that was taken back, a message, what lies over the chat, else take back the message that waits; None if
-        there is nothing."""
+        """Returns what Esc does: leave what is attached, or where the cursor is beside the chat, else stop the answer,
+        else leave an edit, a turn that was taken back, a message, what lies over the chat, else take back the message
+        that waits; None if there is nothing."""
+        if self.prompt.pills.has_focus:
+            return self.prompt.focus
         if beside := next((panel for panel in (self.find, self.sidebar) if panel.has_focus_within), None):
             return beside.leave
         if self.state.answering:

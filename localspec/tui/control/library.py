@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from localspec.hub.verify_files import FilesVerified
     from localspec.runtime.local_models import Shelved
 
-DELETE, FETCH, FETCH_WORDS = "delete", "fetch", "Delete what is wrong, and download it again"
+DELETE, FETCH, FETCH_WORDS = "delete", "fetch", "Delete the damaged files and download them again"
 PACE = 0.1  # seconds between two words about how far a check is
 LOADED = "{name} is loaded. Load another model, or /unload this one, then delete it."
 NOT_OURS = {
@@ -110,7 +110,7 @@ class Library:
         if repos := self.leftovers.repos:
             self.work(partial(self.plan, repos, monotonic()))
         else:
-            self.say("No parts of downloads are left over.")
+            self.say("There are no leftover parts of downloads.")
 
     def plan_deletion(self, model: Shelved, asked_at: float) -> None:
         """Runs in a thread."""
@@ -134,7 +134,7 @@ class Library:
         self.carry_out(hub, ())
 
     def ask_deletion(self, hub: HubProcess, plan: DeletePlan, keys: tuple[str, ...], asked_at: float) -> None:
-        lines = [f"This frees {size_words(plan.freed_bytes)} of the disk."]
+        lines = [f"This frees {size_words(plan.freed_bytes)} on the disk."]
         if plan.unfinished_bytes:
             lines.append(f"{size_words(plan.unfinished_bytes)} of them are parts of unfinished downloads.")
         if plan.shared_bytes:
@@ -231,7 +231,7 @@ def right_words(found: FilesVerified) -> str:
     unknown = sum(file.state == "unknown" for file in found.files)
     known = len(found.files) - unknown
     if not known:
-        return f"no hash is known of its {count(unknown, 'file')}; their form and length are right."
+        return f"no hash is known of its {count(unknown, 'file')}; their format and length are right."
     have = f"{known} files have the hub's hashes" if known > 1 else "1 file has the hub's hash"
     return f"{have}{f'; of {unknown} none is known' if unknown else ''}."
 

@@ -16,6 +16,7 @@ from localspec.tui.control.parts import Parts
 
 BENCHING = "measuring: {stop} cancels and loads the model again"
 ENDS = "{stop} cancels"
+ONLY_PLAIN = "Nothing drafts for this model, so only plain decoding is measured. {spec} shows what could draft."
 NOT_NOW = "Wait until the model is loaded and the answer has ended."
 FIT = "Write /fit, or /fit TOKENS for another context length."
 
@@ -55,6 +56,8 @@ class Measuring:
         if self.state.phase not in {"idle", "unloaded"}:
             self.feedback.refuse(NOT_NOW)
             return
+        if self.state.spec is not None and self.state.spec.kind == "off":
+            await self.feedback.note(self.feedback.with_keys(ONLY_PLAIN))
         if self.state.phase == "idle":
             await self.models.unload()
         self.state.enter("benchmarking", self.feedback.with_keys(BENCHING))

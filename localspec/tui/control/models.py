@@ -13,13 +13,12 @@ import msgspec
 from textual.message import Message
 from textual.worker import get_current_worker
 
-from localspec.core.errors import LocalspecError, NotDownloaded
+from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
 from localspec.core.requests import ChangeDrafter
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import AUTO, LISTED
 from localspec.history.text.lists import short_name
-from localspec.models.catalog import FETCH
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
 
 STOP_FIRST = "Stop the answer first: press {stop}."
 UNLOADED = "unloaded: the next question loads it again"
-GET_IT = "{models}, Hub, finds and downloads it."
-IN_USE = "Nothing changes: this model and this drafter are in use."
+IN_USE = "This model is loaded already, with this draft."
 CHECKING = "Checking {name}…"
 LONG = 600.0  # seconds; a check ends before
 SHORTER = "{name} holds {context:,} tokens of a chat; before it was {before:,}."
@@ -188,8 +186,6 @@ class Models:
         """What is loaded stays; what was typed can be mended."""
         self.feedback.status.end_hint()
         self.feedback.give_back(typed)
-        if isinstance(fault, NotDownloaded) and fault.hint.startswith(FETCH):
-            fault = NotDownloaded(fault.message, hint=self.feedback.with_keys(GET_IT))
         self.feedback.warn(fault)
 
     def fits_beside(self, choice: Choice) -> bool:

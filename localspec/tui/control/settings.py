@@ -13,9 +13,11 @@ from localspec.core.requests import SamplingOptions, Template
 from localspec.core.sanitize import one_line
 from localspec.models import named_templates
 from localspec.models.named_templates import CHOICES
-from localspec.tui.control.commands import nearest
+from localspec.tui.chat.starters import starter
+from localspec.tui.control.command_search import did_you_mean
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.theme_picker import ThemePicker
 
 NO_TEMPLATE = Notice(
     "info",
@@ -24,6 +26,7 @@ NO_TEMPLATE = Notice(
     "/template chatml overrides.",
 )
 NO_SYSTEM = "There is no system prompt. Set one: /system TEXT"
+THEME_KEPT = "Theme {name}, also at the next start: it is ui.theme in config.toml."
 SYSTEM_REMOVED = "The system prompt is removed, from the next question on."
 
 
@@ -37,6 +40,7 @@ class Settings:
     def __init__(self, parts: Parts) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
+        self.transcript = parts.transcript
 
     # --- how tokens are sampled
 
@@ -103,8 +107,10 @@ class Settings:
         self.feedback.hint(f"From the next question on: template {template_words(template)}.")
 
     async def welcome(self, ready: Ready) -> None:
-        """Takes what the model says of sampling; a base model continues texts, until the user names a template."""
+        """Takes what the model says of sampling, and suggests a message that suits it; a base model continues texts,
+        until the user names a template."""
         self.tuning.own = msgspec.convert(ready.model.sampling, SamplingOptions)
+        self.transcript.suggest(starter(self.tuning.name, chats=ready.model.chat))
         if not ready.model.chat and self.tuning.template is None:
             self.tuning.template = named_templates.COMPLETION
             await self.feedback.inform(NO_TEMPLATE)
@@ -126,8 +132,16 @@ class Settings:
         app = self.screen.app
         names = tuple(sorted(app.available_themes))
         if not argument:
-            await self.feedback.note(f"Theme {app.theme}. Available: {', '.join(names)}.")
+            await app.push_screen(ThemePicker(names, app.theme), self.take_theme)
         elif argument in names:
-            app.theme = argument
+            self.take_theme(argument)
         else:
-            self.feedback.refuse(f"There is no theme {argument}.{nearest(argument, names)} /theme lists them.")
+            self.feedback.refuse(f"There is no theme {argument}.{did_you_mean(argument, names)} /theme lists them.")
+
+    def take_theme(self, name: str | None) -> None:
+        """Takes a theme, and says where it is kept."""
+        app = self.screen.app
+        if name is not None:
+            app.theme = name
+            app.theme_changed_signal.publish(app.current_theme)  # it was being tried until now
+            self.feedback.hint(THEME_KEPT.format(name=one_line(name)))

@@ -42,4 +42,5 @@ def lack(spec: SpecCard | None) -> str:
         return "The model is not loaded yet."
     if spec.kind != "off":
         return ""
-    return f"No drafter is loaded: {spec.reason}." if spec.reason else "No drafter is loaded."
+    why = f": {spec.reason}" if spec.reason else ""
+    return f"Nothing drafts for this model{why}. /why shows what could."

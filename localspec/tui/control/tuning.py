@@ -23,7 +23,7 @@ from localspec.models.catalog import Catalog, Entry
 if TYPE_CHECKING:
     from localspec.runtime.precheck import Checked
 
-HOW = "Write it like this: /set temperature=0.7 top_p=0.9"
+HOW = "For example: /set temperature=0.7 top_p=0.9"
 UNKNOWN = "the model's"  # until it is loaded
 OFF = "off"
 NO_SEED = "another each time"
@@ -170,7 +170,7 @@ class Tuning:
         for word in words(typed):
             name, value = assigned(word)
             if value is None:
-                raise UsageError(f"'{word[:40]}' sets nothing.", hint=HOW)
+                raise UsageError(f"'{word[:40]}' needs a value.", hint=HOW)
             pairs.append((name, value))
         self.apply(pairs)
 

@@ -16,6 +16,7 @@ from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, 
 from localspec.core.requests import GenerateRequest
 from localspec.history import Attachment, first_line
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.prompt_reading import PromptReading
 from localspec.tui.chat.recorder import Kept
 from localspec.tui.chat.repetition import Repetition
 from localspec.tui.control.commands import escape_slash
@@ -28,7 +29,7 @@ REPEATED = "The same text as before: at temperature 0, or with a seed, it never 
 NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
 DIED = "The engine stopped. Press {reload} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
-ENDED = "The last answer ended by itself: there is nothing to continue."
+ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
 CUT = "The answer was cut after max_tokens. /continue goes on."
 LOOPS = Notice("info", "loops", "The answer repeats itself, so it was stopped.", "/continue goes on anyway.")
@@ -47,6 +48,7 @@ class Turns:
         self.conversation, self.transcript = parts.conversation, parts.transcript
         self.recorder, self.tuning = parts.recorder, parts.tuning
         self.collect, self.leave_bench = collect, leave_bench
+        self.prompt_reading = PromptReading()
         self.repetition = Repetition()
 
     # --- a question
@@ -162,7 +164,7 @@ class Turns:
 
     def read(self, prefill: Prefill) -> None:
         if self.state.phase == "reading":
-            self.state.enter("reading", f"reading prompt {prefill.cached + prefill.done:,}/{prefill.total:,}")
+            self.state.enter("reading", self.prompt_reading.words(prefill))
 
     def write(self, step: Step) -> None:
         state = self.state
@@ -223,7 +225,7 @@ class Turns:
         if self.state.answer is None:
             await self.fail_outside(failure)
         else:
-            await self.state.answer.fail(sentence(failure))
+            await self.state.answer.fail(self.feedback.words(sentence(failure)))
             self.end_turn("context" if failure.code == ContextOverflow.code else "error")
             self.state.enter("idle", "idle")
         if self.state.phase == "idle" and failure.code != "engine_died":
@@ -234,7 +236,7 @@ class Turns:
             if self.state.exit_code and failure.code == "engine_died":
                 return  # the reason stands there; that the engine then ended is no news
             self.state.exit_code = failure.exit_code
-        await self.feedback.show(Note(sentence(failure), level="error"))
+        await self.feedback.show(Note(self.feedback.words(sentence(failure)), level="error"))
 
     async def lose_engine(self) -> None:
         """The engine's process is gone."""

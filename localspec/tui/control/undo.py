@@ -18,7 +18,7 @@ class Undo:
         self.branches = branches
         self._undone: dict[int | None, tuple[int, int]] = {}  # its end, and the newest message there was below
 
-    async def undo(self) -> None:
+    async def take_back(self) -> None:
         """The last turn leaves the branch, its question goes into the prompt."""
         question, end = self.conversation.last("user"), self.conversation.head
         if question is None or end is None:
@@ -30,7 +30,7 @@ class Undo:
             self.branches.lent.lend(question.text, question.attachments, self.feedback.with_keys(TITLE))
             self.feedback.hint(self.feedback.with_keys(TAKEN_BACK))
 
-    async def redo(self) -> None:
+    async def bring_back(self) -> None:
         """The turn that was taken back last is shown again; where none was, the next of the branch that goes on."""
         head = self.conversation.head
         end, newest = self._undone.get(head, (None, 0))

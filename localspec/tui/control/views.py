@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from localspec.tui.control.parts import Parts
+from localspec.tui.panels.pills import Chips
 from localspec.tui.panels.speed_panel import LEAST_WIDTH
 from localspec.tui.transcript.legend import Legend
 from localspec.tui.transcript.thought import Thought
@@ -39,7 +40,7 @@ class Views:
         if argument == "rejected":
             self.toggle_rejects()
         elif argument:
-            self.feedback.refuse("/tokens shows who wrote each token; /tokens rejected what was rejected, too.")
+            self.feedback.refuse("Use /tokens, or /tokens rejected for the rejected ones, too.")
         else:
             self.toggle_tokens()
 
@@ -77,3 +78,8 @@ class Views:
         from localspec.tui.screens.help import HelpScreen, active_keys
 
         self.screen.app.push_screen(HelpScreen(active_keys(self.screen)))
+
+    def attached(self, message: Chips.Opened) -> None:
+        from localspec.tui.screens.attached import AttachedScreen
+
+        self.screen.app.push_screen(AttachedScreen(message.attachments, message.number))

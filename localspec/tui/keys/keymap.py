@@ -11,7 +11,7 @@ from textual.keys import Keys, _character_to_key, key_to_character
 
 from localspec.config.tables import SendKey
 from localspec.core.sanitize import one_line
-from localspec.tui.control.commands import nearest
+from localspec.tui.control.command_search import did_you_mean
 
 SEND_KEYS: dict[SendKey, dict[str, str]] = {
     "enter": {},
@@ -103,7 +103,7 @@ def shares_key(name: str, given: Mapping[str, list[str]], known: Mapping[str, Bo
 
 def exists(name: str, known: Mapping[str, object], troubles: list[str]) -> bool:
     if name not in known:
-        troubles.append(f"[keymap] {one_line(name)}: there is no such id.{nearest(name, tuple(known))}")
+        troubles.append(f"[keymap] {one_line(name)}: there is no such id.{did_you_mean(name, known)}")
     return name in known
 
 

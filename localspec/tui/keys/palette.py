@@ -1,4 +1,4 @@
-"""The command palette: slash commands, chats, models and themes."""
+"""The command palette: slash commands, chats and models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from textual import theme
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
@@ -17,7 +16,8 @@ from localspec.core.sanitize import one_line
 from localspec.history import Chat
 from localspec.history.text.lists import model_name
 from localspec.history.text.lists import title as chat_title
-from localspec.tui.control.commands import COMMANDS, Command
+from localspec.tui.control.command_search import relevance
+from localspec.tui.control.commands import COMMANDS
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.chat import ChatScreen
 
@@ -29,7 +29,7 @@ OPENS, LOADS = "Open this chat", "Load this model"
 
 
 class CommandProvider(Provider):
-    """Offers every command in the palette over a chat: by its name, an alias or its help."""
+    """Offers every command in the palette over a chat: by its names, or by words for what it does."""
 
     async def discover(self) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):
@@ -37,17 +37,12 @@ class CommandProvider(Provider):
                 yield DiscoveryHit(Content(command.usage), partial(chat.command_line.pick, command), help=command.says)
 
     async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
         if isinstance(chat := self.screen, ChatScreen):
             for command in COMMANDS:
-                if score := max(matcher.match(word) for word in words(command)):
+                if score := relevance(command, query):
                     yield Hit(
                         score, Content(command.usage), partial(chat.command_line.pick, command), help=command.says
                     )
-
-
-def words(command: Command) -> tuple[str, ...]:
-    return (*(f"/{name}" for name in command.names), command.says)
 
 
 class ChatProvider(Provider):
@@ -106,17 +101,3 @@ def model_title(model: Shelved) -> str:
 def shown(model: Shelved) -> Content:
     """A model's line in the palette. It is not the help text, which the palette takes for markup."""
     return Content.assemble(model_title(model), (f" · {one_line(f'{model.quant} · {model.fit}')}", "$foreground-muted"))
-
-
-class ThemeProvider(theme.ThemeProvider):
-    """Textual's own takes a name for markup."""
-
-    async def discover(self) -> Hits:
-        for name, choose in self.commands:
-            yield DiscoveryHit(Content(name), choose)
-
-    async def search(self, query: str) -> Hits:
-        matcher = self.matcher(query)
-        for name, choose in self.commands:
-            if score := matcher.match(name):
-                yield Hit(score, Content(name), choose)

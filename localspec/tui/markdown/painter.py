@@ -12,6 +12,9 @@ from textual._compositor import ChopsUpdate, Compositor
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
+from textual.widget import Widget
+
+from localspec.tui.markdown.marks import TALLEST, Marks
 
 if TYPE_CHECKING:
     Mixin = Screen[None]
@@ -25,7 +28,10 @@ Line = dict[int, Strip | None]
 
 
 class Painter(Compositor):
-    """Composes widgets from front to back, and skips what would be painted over."""
+    """Composes widgets from front to back, and skips what would be painted over. `marks` are drawn over what they
+    find."""
+
+    marks: Marks | None = None
 
     def render_partial_update(self) -> ChopsUpdate | None:
         changed = {region.intersection(self.size.region) for region in self._dirty_regions}
@@ -49,7 +55,7 @@ class Painter(Compositor):
             wanted = [y for y in seen.line_range if any(left <= cut < right for cut in bare.get(y, ()))]
             if wanted:
                 top, height = wanted[0], wanted[-1] + 1 - wanted[0]
-                strips = widget.render_lines(Region(left - region.x, top - region.y, seen.width, height))
+                strips = self._strips(widget, region, Region(left - region.x, top - region.y, seen.width, height))
                 for y in wanted:
                     cuts = [cut for cut in self.cuts[y] if left <= cut <= right]
                     pieces = strips[y - top].divide([cut - left for cut in cuts[1:]])
@@ -58,13 +64,27 @@ class Painter(Compositor):
                     bare[y] -= found.keys()
         return lines
 
+    def _strips(self, widget: Widget, region: Region, part: Region) -> list[Strip]:
+        """A part of the widget. Where words are marked all of it is drawn: a hit may begin out of sight."""
+        if self.marks is None or region.height > TALLEST or not self.marks.reads(widget):
+            return widget.render_lines(part)
+        whole = self.marks.over(widget, widget.render_lines(Region(0, 0, region.width, region.height)))
+        left, right = part.column_span
+        return [strip.crop(left, right) for strip in whole[part.y : part.bottom]]
+
 
 class Painted(Mixin):
     """Mixin for a screen that a `Painter` draws. What is selected on it may begin or end out of sight."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._compositor = Painter()
+        self._compositor = self._painter = Painter()
+
+    def mark(self, marks: Marks | None) -> None:
+        """Draws these marks, and none of those before."""
+        if marks is not None or self._painter.marks is not None:
+            self._painter.marks = marks
+            self.refresh()
 
     def watch__selecting(self) -> None:
         self.refresh(layout=True)

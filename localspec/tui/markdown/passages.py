@@ -68,6 +68,8 @@ class Passages(list[Passage]):
         if not self._fence:
             bare = whole.lstrip()
             if bare.startswith(OPEN):
+                if self:
+                    self[-1].has_ended = True
                 self.append(Passage(is_thought=True))
                 self._line = ""
                 return bare[len(OPEN) :] + rest

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+from asyncio import Lock, TimerHandle
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.message import Message
 from textual.widgets import Input, Static
 
-from localspec.tui.panels.field import LONGEST, Field
+from localspec.core.sanitize import one_line
+from localspec.tui.chat.finding import Finder, Found, Hit, Source
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.panels.field import LONGEST, Field, runs_binding
+from localspec.tui.terminal.timer import once
+
+TYPING_SECONDS = 0.1  # the search begins when the fingers rest so long
+NAME_CHARACTERS = 24
+FROM_TOP, FROM_END = " · from the top", " · from the end"
+KEYS = " · {find.on} next {find.back} back"
 
 
 class Words(Field):
@@ -20,19 +32,43 @@ class Words(Field):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "submit", "Next", show=False, id="find.submit")]
 
 
-def matching(texts: Sequence[str], words: str) -> list[int]:
-    """The indices of the texts that contain the words, in capitals or not."""
-    sought = words.casefold()
-    return [place for place, text in enumerate(texts) if sought and sought in text.casefold()]
+class Count(Static):
+    """Says which of the hits is shown. It has the focus while they are walked through: there, letters are keys, and any
+    that is none is typed after the words."""
 
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("n", "walk(1)", "Next, after Enter", show=False, id="find.on"),
+        Binding("N", "walk(-1)", "Previous, after Enter", show=False, id="find.back"),
+        Binding("enter", "walk(1)", show=False),
+    ]
 
-def after(places: Sequence[int], place: int | None) -> int:
-    """The next one; behind the last comes the first."""
-    return next((each for each in places if place is None or each > place), places[0])
+    class Walked(Message):
+        """The next hit is to be shown, or the one before."""
 
+        def __init__(self, direction: int) -> None:
+            super().__init__()
+            self.direction = direction
 
-def before(places: Sequence[int], place: int | None) -> int:
-    return next((each for each in reversed(places) if place is None or each < place), places[-1])
+    class Typed(Message):
+        """A letter that is no key here; "" takes the last one back."""
+
+        def __init__(self, letter: str) -> None:
+            super().__init__()
+            self.letter = letter
+
+    def __init__(self) -> None:
+        super().__init__("", markup=False, id="find-count")
+        self.can_focus = True
+
+    def action_walk(self, direction: int) -> None:
+        self.post_message(self.Walked(direction))
+
+    async def on_key(self, event: events.Key) -> None:
+        if await runs_binding(self, event.key):
+            event.stop()
+        elif event.key == "backspace" or (event.is_printable and event.character):
+            event.stop()
+            self.post_message(self.Typed("" if event.key == "backspace" else event.character or ""))
 
 
 class FindBar(Horizontal):
@@ -43,23 +79,38 @@ class FindBar(Horizontal):
         Binding("down", "step(1)", "Next", show=False, id="find.next"),
     ]
 
-    class Found(Message):
-        """Show the message with this index."""
+    class Sought(Message):
+        """Mark these words."""
 
-        def __init__(self, place: int) -> None:
+        def __init__(self, words: str) -> None:
             super().__init__()
-            self.place = place
+            self.words = words
+
+    class Reached(Message):
+        """Show this hit."""
+
+        def __init__(self, hit: Hit) -> None:
+            super().__init__()
+            self.hit = hit
 
     class Left(Message):
         """The user is done here."""
 
-    def __init__(self, read: Callable[[], Sequence[str]]) -> None:
+    def __init__(self, read: Callable[[], Sequence[Source]]) -> None:
         super().__init__()
         self.read = read
-        self.words = Words(placeholder="Find in this chat…", compact=True, max_length=LONGEST, id="find-words")
-        self.count = Static("", markup=False, id="find-count")
-        self.place: int | None = None
+        self.words = Words(
+            placeholder="Find in this chat…",
+            compact=True,
+            max_length=LONGEST,
+            select_on_focus=False,  # letters that come while the focus moves are written on
+            id="find-words",
+        )
+        self.count = Count()
+        self.found, self.index = Found(""), -1  # the hit that is shown; -1 before the first
         self.display = False
+        self._finder, self._finding = Finder(), Lock()
+        self._rest: TimerHandle | None = None
 
     def compose(self) -> ComposeResult:
         yield Static("Find ", markup=False, id="find-label")
@@ -68,29 +119,102 @@ class FindBar(Horizontal):
 
     def open(self) -> None:
         self.display = True
-        self.tell()
         self.words.focus()
+        self.words.action_select_all()
+        self._look()
+
+    async def open_at(self, words: str, place: int) -> None:
+        """The first hit in this message is shown, and the next key goes on from there."""
+        self.display = True
+        with self.words.prevent(Input.Changed):
+            self.words.value = words[:LONGEST]
+        self.count.focus()
+        async with self._finding:
+            await self._find()
+            self.index = -1 if (first := self.found.first_in(place)) is None else first
+            self._show("")
 
     def leave(self) -> None:
-        self.display, self.place = False, None
+        self.close()
         self.post_message(self.Left())
 
-    def tell(self) -> None:
-        """How many there are, and which of them is shown."""
-        places = matching(self.read(), self.words.value)
-        shown = f"{places.index(self.place) + 1} of {len(places)}" if self.place in places else f"{len(places)} found"
-        self.count.update(shown if self.words.value else "")
+    def close(self) -> None:
+        self.display, self.found, self.index = False, Found(""), -1
+        self._finder.forget()
+
+    # --- finding
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self.tell()
+        if self._rest is not None:
+            self._rest.cancel()
+        self._rest = once(self, TYPING_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self.run_worker(self._count(), group="find", exclusive=True)
+
+    async def _count(self) -> None:
+        async with self._finding:
+            if self.words.value != self.found.words:
+                self.index = -1
+            await self._find()
+            self._tell("")
+
+    async def _find(self) -> None:
+        """What there is now, of the words as they are now; both may have changed since the last time."""
+        words = self.words.value
+        found = await asyncio.to_thread(self._finder.find, self.read(), words)
+        if self.display:  # else it was closed meanwhile
+            self.found, self.index = found, min(self.index, len(found) - 1)
+            self.post_message(self.Sought(words))
+
+    # --- walking
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()
         self.action_step(1)
+        if event.value.strip():
+            self.count.focus()
+
+    def on_count_walked(self, message: Count.Walked) -> None:
+        message.stop()
+        self.action_step(message.direction)
+
+    def on_count_typed(self, message: Count.Typed) -> None:
+        """The words are written on."""
+        message.stop()
+        self.words.focus()
+        value = self.words.value
+        self.words.value = value + message.letter if message.letter else value[:-1]
+        self.words.cursor_position = len(self.words.value)
 
     def action_step(self, direction: int) -> None:
-        if places := matching(self.read(), self.words.value):
-            self.place = before(places, self.place) if direction < 0 else after(places, self.place)
-            self.post_message(self.Found(self.place))
-        self.tell()
+        self.run_worker(self._step(direction), group="steps")
+
+    async def _step(self, direction: int) -> None:
+        async with self._finding:
+            if self.words.value != self.found.words:
+                self.index = -1
+            await self._find()
+            before, total = self.index, len(self.found)
+            if total:
+                self.index = (max(before, 0) - 1 if direction < 0 else before + 1) % total
+            wrapped = total and before >= 0 and (self.index <= before if direction > 0 else self.index >= before)
+            self._show((FROM_TOP if direction > 0 else FROM_END) if wrapped else "")
+
+    def _show(self, how: str) -> None:
+        if self.index >= 0:
+            self.post_message(self.Reached(self.found.at(self.index)))
+        self._tell(how)
+
+    def _tell(self, how: str) -> None:
+        """How many there are, which of them is shown, and in which file that is."""
+        if not self.display or not self.words.value.strip():
+            self.count.update("")
+        elif self.index < 0:
+            self.count.update(f"{len(self.found):,} found")
+        else:
+            file = one_line(self.found.at(self.index).file)[-NAME_CHARACTERS:]
+            where = f"{self.index + 1:,} of {len(self.found):,}{f' · in {file}' if file else ''}"
+            keys = with_keys(self, KEYS) if self.count.has_focus and not how else ""
+            self.count.update(f"{where}{how}{keys}")

@@ -9,8 +9,9 @@ from localspec.core.events import ModelCard, SpecCard, Stats
 from localspec.core.requests import Template
 from localspec.core.sanitize import one_line
 from localspec.models.named_templates import COMPLETION
-from localspec.tui.chat.draft_length import drafting
+from localspec.tui.chat.draft_length import NO_MODEL, drafting
 from localspec.tui.chat.gain import against, gain
+from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, QUIET, Reading, drafts
 
 GAP = "   "
@@ -58,6 +59,8 @@ class Header(Widget):
         if width < LEAST_WIDTH - 2:  # the blank at either end
             return Content.styled(one_line(model.name), "bold")
         state = drafting(spec, self._reading.rounds)
+        if state == NO_MODEL:
+            state += with_keys(self, " · {spec}: why?")
         drafter = (f" · {state}", QUIET) if spec.switch == "off" else (f" ⇐ {state}", "$text-secondary")
         return Content.assemble(
             NAME,

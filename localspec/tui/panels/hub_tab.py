@@ -52,7 +52,7 @@ OFFLINE = "Offline: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. What is on di
 AT_THE_GATE = "Enter shows what to do."
 SEARCHING = "Asking the hub…"
 NOTHING = "Nothing was found."
-ALL_HIDDEN = "Nothing of what was found fits; {hub.fits} shows the rest."
+ALL_HIDDEN = "Nothing that was found fits this machine; {hub.fits} shows the rest."
 
 
 class HubTab(Vertical):

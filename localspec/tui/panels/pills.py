@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ClassVar
 
+from textual import events
+from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.message import Message
 from textual.reactive import reactive
+from textual.style import Style
 from textual.widgets import Static
 
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
+from localspec.tui.panels.field import runs_binding
 
 NAME_CHARACTERS = 40
 PASTED = "pasted text"
+NUMBER = "attachment"  # of the pill, in the style of its letters
 
 
 def name(attachment: Attachment) -> str:
@@ -20,24 +27,66 @@ def name(attachment: Attachment) -> str:
     return found if len(found) <= NAME_CHARACTERS else f"…{found[1 - NAME_CHARACTERS :]}"
 
 
-def pills(attachments: Iterable[Attachment]) -> Content:
+def pills(attachments: Iterable[Attachment], chosen: int | None = None) -> Content:
     """One pill for each attachment, in brackets so that it is one without colours too."""
-    made = [(f"[{name(one)}, {len(one.text or ''):,} characters]", "$text-secondary") for one in attachments]
-    return Content(" ").join(Content.styled(*pill) for pill in made)
+    made = [
+        Content.styled(
+            f"[{name(one)}, {len(one.text or ''):,} characters]",
+            "$text-secondary reverse" if number == chosen else "$text-secondary",
+        ).stylize(Style.from_meta({NUMBER: number}))
+        for number, one in enumerate(attachments)
+    ]
+    return Content(" ").join(made)
 
 
-class Pills(Static):
-    """Shows the attachments above the prompt, while there are any."""
+class Chips(Static):
+    """Shows attachments; a click on one opens it."""
 
     attachments: reactive[tuple[Attachment, ...]] = reactive((), init=False)
 
-    def __init__(self) -> None:
-        super().__init__(markup=False)
+    class Opened(Message):
+        """One of these attachments is to be read: the one with this number."""
+
+        def __init__(self, attachments: tuple[Attachment, ...], number: int = 0) -> None:
+            super().__init__()
+            self.attachments, self.number = attachments, number
+
+    def __init__(self, attachments: tuple[Attachment, ...] = (), *, classes: str | None = None) -> None:
+        super().__init__(pills(attachments), markup=False, classes=classes)
+        self.set_reactive(Chips.attachments, attachments)
+
+    def on_click(self, event: events.Click) -> None:
+        event.stop()
+        if (number := event.style.meta.get(NUMBER)) is not None:
+            self.post_message(self.Opened(self.attachments, number))
+
+
+class Pills(Chips):
+    """Shows the attachments above the prompt, while there are any. With the focus one of them is chosen; `leave` goes
+    back to the prompt with the letter that was typed."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter,v", "look", "Read the file", show=False, id="files.open"),
+        Binding("left", "choose(-1)", "The file before", show=False, id="files.previous"),
+        Binding("right", "choose(1)", "The next file", show=False, id="files.next"),
+        Binding("backspace,delete", "drop", "Take the file away", show=False, id="files.drop"),
+        Binding("down", "leave", "Back to the prompt", show=False, id="files.leave"),
+    ]
+
+    def __init__(self, leave: Callable[[str], None]) -> None:
+        super().__init__()
+        self._leave, self._chosen = leave, 0
         self.display = False
 
     def watch_attachments(self) -> None:
-        self.display = bool(self.attachments)
-        self.update(pills(self.attachments))
+        self.display = self.can_focus = bool(self.attachments)
+        self._chosen = max(0, min(self._chosen, len(self.attachments) - 1))
+        if not self.attachments and self.has_focus:
+            self._leave("")
+        self._draw()
+
+    def _draw(self) -> None:
+        self.update(pills(self.attachments, self._chosen if self.has_focus else None))
 
     def add(self, *attachments: Attachment) -> None:
         """Adds a file, once only."""
@@ -51,3 +100,32 @@ class Pills(Static):
 
     def remove_last(self) -> None:
         self.attachments = self.attachments[:-1]
+
+    # --- with the focus
+
+    def on_focus(self) -> None:
+        self._chosen = len(self.attachments) - 1
+        self._draw()
+
+    def on_blur(self) -> None:
+        self._draw()
+
+    async def on_key(self, event: events.Key) -> None:
+        if await runs_binding(self, event.key):
+            event.stop()
+        elif event.is_printable and event.character:
+            event.stop()
+            self._leave(event.character)
+
+    def action_look(self) -> None:
+        self.post_message(self.Opened(self.attachments, self._chosen))
+
+    def action_choose(self, direction: int) -> None:
+        self._chosen = (self._chosen + direction) % len(self.attachments)
+        self._draw()
+
+    def action_drop(self) -> None:
+        self.attachments = (*self.attachments[: self._chosen], *self.attachments[self._chosen + 1 :])
+
+    def action_leave(self) -> None:
+        self._leave("")

@@ -5,8 +5,8 @@ Knows nothing about chats.
 
 from __future__ import annotations
 
-from asyncio import to_thread
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 from textual import events, on
@@ -19,19 +19,22 @@ from localspec.core.errors import UsageError
 from localspec.history import Attachment
 from localspec.tui.chat.attachments import (
     PASTE_CHARACTERS,
+    doubtful,
     file_named,
     from_file,
     from_paste,
     just_mentioned,
     mentioned,
+    no_file,
 )
+from localspec.tui.chat.daemon import in_daemon
 from localspec.tui.control.commands import Known, Offer, parse
 from localspec.tui.panels.completion import Completion
 from localspec.tui.panels.field import runs_binding
 from localspec.tui.panels.pills import Pills
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
-COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c"}
+COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c", "ctrl+z,super+z"}
 
 
 class Prompt(TextArea, inherit_bindings=False):
@@ -44,7 +47,17 @@ class Prompt(TextArea, inherit_bindings=False):
         Binding("enter", "send", "Send", key_display="Enter", priority=True, id="send"),
         Binding("ctrl+j,alt+enter,shift+enter", "newline", "New line", key_display="^J", priority=True, id="newline"),
         Binding("tab", "complete", "Complete", show=False, id="complete"),
-        Binding("up", "cursor_up", "Up; with nothing typed: edit your last message", show=False, id="up"),
+        Binding(  # as in a shell
+            "ctrl+underscore,ctrl+slash,super+z", "undo", "Undo what was typed", show=False, id="typing.undo"
+        ),
+        Binding("shift+tab", "stay", "To the panel before; while you write: nothing", show=False, id="stay"),
+        Binding(
+            "up",
+            "cursor_up",
+            "Up, also to what is attached; with nothing: edit your last message",
+            show=False,
+            id="up",
+        ),
     ]
 
     class Sent(Message):
@@ -64,23 +77,40 @@ class Prompt(TextArea, inherit_bindings=False):
             super().__init__()
             self.sentence, self.typed = sentence, typed
 
+    class Doubted(Message):
+        """Sent when a message names files that are none: it is not sent before the user says so."""
+
+        def __init__(self, sentences: tuple[str, ...]) -> None:
+            super().__init__()
+            self.sentences = sentences
+
     def __init__(self, claims: Callable[[events.Key], bool], known: Callable[[], Known]) -> None:
         """claims: asked for each key on an empty prompt; True: it is not typed. known: the names a command may need."""
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
         self.claims = claims
         self.completion = Completion(known)  # the screen decides where it stands
-        self.pills = Pills()  # what is attached to the next message; it stands above
+        self.pills = Pills(self.write_on)  # what is attached to the next message; it stands above
         self.under_way = 0  # messages that were sent and have not arrived
         self.back: list[str] = []  # texts that were given back, until none is under way
 
     def on_text_area_changed(self) -> None:
-        self.completion.follow(self.text)
+        self.follow()
+
+    def follow(self) -> None:
+        """The completion list follows what stands here."""
+        row, column = self.cursor_location
+        self.completion.follow(self.text, "" if self.text_only else self.document.get_line(row)[:column])
 
     async def on_key(self, event: events.Key) -> None:
         """Runs before the text area's own."""
         if (not self.text and self.claims(event)) or (not event.is_printable and await runs_binding(self, event.key)):
             event.stop()
             event.prevent_default()
+
+    def write_on(self, letter: str) -> None:
+        """The focus comes back from the attachments, with the letter that was typed there."""
+        self.focus()
+        self.insert(letter)
 
     def take(self) -> str:
         """The text, which leaves the prompt."""
@@ -112,8 +142,8 @@ class Prompt(TextArea, inherit_bindings=False):
 
     def send(self) -> None:
         """The text, or the chosen completion instead, once nothing is missing in it."""
-        self.completion.follow(self.text)  # what was typed last may not have been noticed yet
-        if (chosen := self.completion.chosen) is not None:
+        self.follow()  # what was typed last may not have been noticed yet
+        if (chosen := self.completion.chosen) is not None and not chosen.is_typed:
             self.put(chosen)
             if not chosen.runs:
                 return
@@ -121,7 +151,7 @@ class Prompt(TextArea, inherit_bindings=False):
             self.action_delete_left()
             self.break_line()
         elif names := [*mentioned(self.text)] if parse(self.text) is None and not self.text_only else []:
-            self.attach(*names, then=self.post_sent)
+            self.attach(*names, sends=True)
         else:
             self.post_sent()
 
@@ -135,19 +165,31 @@ class Prompt(TextArea, inherit_bindings=False):
         self.scroll_cursor_visible()
 
     def put(self, offer: Offer) -> None:
-        self.replace(offer.text, self.document.start, self.document.end)
-        self.move_cursor(self.document.end)
+        if offer.replaces is None:
+            self.replace(offer.text, self.document.start, self.document.end)
+            self.move_cursor(self.document.end)
+        else:
+            row, column = self.cursor_location
+            self.replace(offer.text, (row, column - offer.replaces), (row, column))
 
     def action_complete(self) -> None:
-        self.completion.follow(self.text)
-        if (offer := self.completion.best) is None:
+        """Completes what is typed, if it can be; only from an empty prompt the focus goes on."""
+        self.follow()
+        if (offer := self.completion.best) is not None:
+            self.put(offer)
+        else:
+            self.action_stay()
+
+    def action_stay(self) -> None:
+        if not self.text:
             raise SkipAction
-        self.put(offer)
 
     def action_cursor_up(self, select: bool = False) -> None:
         if not select and self.completion.move(-1):
             return
-        if self.text or select:
+        if self.pills.attachments and not select and self.cursor_at_first_line:
+            self.pills.focus()
+        elif self.text or select:
             super().action_cursor_up(select)
         else:
             self.post_message(self.Recalled())
@@ -186,18 +228,26 @@ class Prompt(TextArea, inherit_bindings=False):
         if name := just_mentioned(self.document.get_line(row)[:column]):
             self.attach(name)
 
-    def attach(self, *names: str, typed: str = "", then: Callable[[], None] = lambda: None) -> None:
-        """Read the files, then go on if none was refused. Names are `typed` in a command or mentioned in a message; a
-        mention that is no file is only a word."""
-        self.run_worker(self._read(names, typed, then), group="files", exclusive=True)
+    def attach(self, *names: str, typed: str = "", sends: bool = False) -> None:
+        """Read the files, then send the message if none was refused. Names are `typed` in a command or mentioned in a
+        message; a mention that is no file is only a word, or one that the user is asked about."""
+        self.run_worker(self._read(names, typed, sends), group="files", exclusive=True)
 
-    async def _read(self, names: Sequence[str], typed: str, then: Callable[[], None]) -> None:
+    async def _read(self, names: Sequence[str], typed: str, sends: bool) -> None:
         try:
             for name in names:
-                file = name if typed else await to_thread(file_named, name)
+                file = name if typed else await in_daemon(partial(file_named, name))
                 if file is not None:
-                    self.pills.add(await to_thread(from_file, file))
+                    self.pills.add(await in_daemon(partial(from_file, file)))
         except UsageError as fault:
             self.post_message(self.Refused(str(fault), typed))
-        else:
-            then()
+            return
+        if sends and (doubted := await in_daemon(partial(doubts, self.text))):
+            self.post_message(self.Doubted(doubted))
+        elif sends:
+            self.post_sent()
+
+
+def doubts(text: str) -> tuple[str, ...]:
+    """A sentence for each mention that looks like a file and is none. Waits for the disk."""
+    return tuple(no_file(name) for name in dict.fromkeys(doubtful(text)) if file_named(name) is None)

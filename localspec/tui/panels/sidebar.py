@@ -50,11 +50,11 @@ class Sidebar(Vertical):
     ]
 
     class Chosen(Message):
-        """Open this chat; at this message, if there is one."""
+        """Open this chat; at the words in this message, if there is one."""
 
-        def __init__(self, chat_id: str, message_id: int | None = None) -> None:
+        def __init__(self, chat_id: str, message_id: int | None = None, words: str = "") -> None:
             super().__init__()
-            self.chat_id, self.message_id = chat_id, message_id
+            self.chat_id, self.message_id, self.words = chat_id, message_id, words
 
     class DeleteRequested(Message):
         """Delete these chats: the user has been asked."""
@@ -228,7 +228,7 @@ class Sidebar(Vertical):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if isinstance(event.option, Row):
-            self.post_message(self.Chosen(*event.option.place))
+            self.post_message(self.Chosen(*event.option.place, words=self._drawn or ""))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()

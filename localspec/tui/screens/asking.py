@@ -20,7 +20,7 @@ from localspec.core.sanitize import clean, one_line
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.screens.too_small import TooSmall
 
-KEYS = "↑ ↓ Enter · {asking.leave} leaves all as it is"
+KEYS = "↑ ↓ Enter · {asking.leave} cancels"
 REST_SECONDS = 0.5  # without an answer, from the key that asked, or from when the question came
 
 

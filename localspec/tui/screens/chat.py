@@ -28,6 +28,7 @@ from localspec.tui.control.chats import Chats
 from localspec.tui.control.command_line import CommandLine
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.downloads import Changed
+from localspec.tui.control.drafters import Drafters
 from localspec.tui.control.engine_link import EngineLink
 from localspec.tui.control.feed import Arrived, Engine
 from localspec.tui.control.feedback import Feedback
@@ -53,6 +54,7 @@ from localspec.tui.markdown.painter import Painted
 from localspec.tui.panels.find import FindBar
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.keys_line import KeysLine
+from localspec.tui.panels.pills import Chips
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, WISHES, SpeedPanel
@@ -134,12 +136,13 @@ class ChatScreen(Painted, Screen[None]):
         self.undo: Undo = Undo(parts, self.turns, self.branches)
         self.speculation: Speculation = Speculation(parts)
         self.chats: Chats = Chats(parts, self.turns, self.branches, opened=lambda: self.own_model.ask())  # noqa: PLW0108 - made later
-        self.sidebar, self.find = self.chats.sidebar, self.chats.find
+        self.sidebar, self.find = self.chats.sidebar, self.chats.finding.bar
         self.library = Library(parts, self.outside)
         self.models: Models = Models(parts, self.turns, self.speculation, self.library)
         self.own_model = OwnModel(parts, self.models)
         self.full_context = FullContext(parts, self.turns, self.own_model, begin_chat=self.chats.begin)
         self.recovery = Recovery(parts, self.models)
+        self.drafters: Drafters = Drafters(parts, self.models, self.speculation)
         self.measuring: Measuring = Measuring(parts, self.models)
         self.views: Views = Views(parts, self.legend)
         self.interrupts = Interrupts(parts, self.turns, self.branches, self.chats, copies=self.copies, views=self.views)
@@ -197,7 +200,7 @@ class ChatScreen(Painted, Screen[None]):
             case Steered():
                 self.state.show_spec(event.spec)
             case Notice():
-                await self.feedback.inform(event)
+                await self.feedback.remark(event)
                 self.turns.lose_drafter(event)
             case Prefill():
                 self.turns.read(event)
@@ -257,6 +260,12 @@ class ChatScreen(Painted, Screen[None]):
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
         self.command_line.refuse(message)
 
+    def on_prompt_doubted(self, message: Prompt.Doubted) -> None:
+        self.command_line.doubt(message)
+
+    def on_chips_opened(self, message: Chips.Opened) -> None:
+        self.views.attached(message)
+
     @on(TextArea.Changed, "#prompt")
     def on_typed(self) -> None:
         self.branches.follow_typing()
@@ -265,16 +274,19 @@ class ChatScreen(Painted, Screen[None]):
         self.prompt.focus()
 
     async def on_sidebar_chosen(self, message: Sidebar.Chosen) -> None:
-        await self.chats.choose(message.chat_id, message.message_id)
+        await self.chats.choose(message.chat_id, message.message_id, message.words)
 
     async def on_sidebar_delete_requested(self, message: Sidebar.DeleteRequested) -> None:
         await self.chats.delete(*message.chat_ids)
 
-    async def on_find_bar_found(self, message: FindBar.Found) -> None:
-        await self.chats.reveal_at(message.place)
+    def on_find_bar_sought(self, message: FindBar.Sought) -> None:
+        self.chats.finding.seek(message.words)
+
+    async def on_find_bar_reached(self, message: FindBar.Reached) -> None:
+        await self.chats.finding.show(message.hit)
 
     def on_find_bar_left(self) -> None:
-        self.chats.leave_find()
+        self.chats.finding.leave()
 
     # --- keys
 
@@ -327,10 +339,10 @@ class ChatScreen(Painted, Screen[None]):
         self.call_later(self.branches.edit, self.branches.at)
 
     def action_undo(self) -> None:
-        self.call_later(self.undo.undo)
+        self.call_later(self.undo.take_back)
 
     def action_redo(self) -> None:
-        self.call_later(self.undo.redo)
+        self.call_later(self.undo.bring_back)
 
     def action_tree(self) -> None:
         self.branches.show_tree()
@@ -342,7 +354,7 @@ class ChatScreen(Painted, Screen[None]):
         self.prompt.call_later(self.branches.move, direction)  # behind the letters that were typed before it
 
     def action_spec(self) -> None:
-        self.speculation.toggle()
+        self.drafters.switch()
 
     def action_compare(self) -> None:
         self.call_later(self.speculation.compare, "")

@@ -19,13 +19,17 @@ from localspec.tui.keys.key_names import rows, with_keys
 from localspec.tui.keys.keymap import default_keys, spelled, twins
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.panels.chat_list import ChatList
-from localspec.tui.panels.find import FindBar, Words
+from localspec.tui.panels.find import Count, FindBar, Words
+from localspec.tui.panels.pills import Pills
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.asking import Asking
+from localspec.tui.screens.attached import AttachedScreen
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.theme_picker import ThemePicker
 from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.screens.tree import TREE_KEYS
 from localspec.tui.transcript.legend import meanings
@@ -40,6 +44,9 @@ OVER: dict[str, list[BindingType]] = {
     "sampling": SamplingForm.BINDINGS,
     "a full context": Overflow.BINDINGS,
     "a link": LinkScreen.BINDINGS,
+    "what drafts": DraftersScreen.BINDINGS,
+    "the themes": ThemePicker.BINDINGS,
+    "a file": AttachedScreen.BINDINGS,
     "the branches": TREE_KEYS,
 }
 WIDEST = 24
@@ -61,10 +68,11 @@ class HelpScreen(ModalScreen[None]):
         sections: dict[str, Iterable[tuple[str, str]]] = {
             "Commands": [(command.usage, command.says) for command in COMMANDS],
             "Keys": self._keys,
-            "At a message, with nothing typed": rows(self, LETTERS),
-            "Among the chats": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
-            "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS)),
-            "Over the chat": over,
+            "At a message, with an empty prompt": rows(self, LETTERS),
+            "At what is attached": rows(self, Pills.BINDINGS),
+            "In the chat list": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
+            "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS, *Count.BINDINGS)),
+            "In dialogs": over,
         }
         with VerticalScroll(id="help"):
             yield Static(with_keys(self, CLOSE), markup=False, classes="quiet")

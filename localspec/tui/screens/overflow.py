@@ -22,9 +22,7 @@ from localspec.tui.keys.key_names import shown, with_keys
 from localspec.tui.screens.too_small import TooSmall
 
 Choice = Literal["stop", "drop-oldest", "new", "model"]
-KEYS = """\
-↑ ↓ Enter, or a letter. {overflow.leave}: cancel.
-Keys count after a second in which none was pressed."""
+KEYS = "↑ ↓ Enter, or a letter. {overflow.leave}: cancel."
 REST_SECONDS = 1.0
 
 

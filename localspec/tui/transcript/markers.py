@@ -65,7 +65,7 @@ OFFER = " {models}: find and download models."
 COLUMN = 10  # of the keys
 KEYS = (
     ("{stop}", "stop the answer and keep what was written"),
-    ("{up}", "your last message again"),
+    ("{up}", "edit your last message"),
     ("{page.up} {page.down}", "scroll"),
     ("/", "commands: /help lists them, and all keys"),
 )
@@ -75,15 +75,25 @@ class Welcome(Static):
     """Suggestions for a first message, and the keys that the footer does not name, as mapped. All of it fits in
     60×16."""
 
-    def __init__(self) -> None:
+    def __init__(self, starter: str) -> None:
+        """`starter`: a message to try."""
         super().__init__(markup=False)
+        self._starter = starter
+
+    def suggest(self, starter: str) -> None:
+        """Suggests another message, for another model."""
+        self._starter = starter
+        self.show_lines()
 
     def on_mount(self) -> None:
+        self.show_lines()
+
+    def show_lines(self) -> None:
         keys = [self.newline, *((with_keys(self, key), what) for key, what in KEYS)]
         lines = [
             Content.assemble(("Ask anything.", "bold $text-accent"), with_keys(self, OFFER)),
             Content("It runs on this computer; nothing you write leaves it."),
-            Content("Try: How does speculative decoding work?"),
+            Content(f"Try: {self._starter}"),
             *(Content.assemble((f"{key:<{COLUMN}}", "bold"), (what, "$foreground-muted")) for key, what in keys),
         ]
         self.update(Content("\n").join(lines))

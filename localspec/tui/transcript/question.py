@@ -9,7 +9,7 @@ from textual.widgets import Static
 from localspec.core.sanitize import clean
 from localspec.history import Attachment
 from localspec.tui.markdown.layout import Pile
-from localspec.tui.panels.pills import pills
+from localspec.tui.panels.pills import Chips
 from localspec.tui.transcript.speaker import Speaker
 
 
@@ -31,7 +31,7 @@ class Question(Pile, Vertical):
     def compose(self) -> ComposeResult:
         yield self.speaker
         if self.attachments:
-            yield Static(pills(self.attachments), markup=False, classes="pills")
+            yield Chips(self.attachments, classes="pills")
         if self.text:
             yield Static(clean(self.text), markup=False, classes="body")
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from asyncio import Lock
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+from typing import ClassVar
 
 from textual.reactive import reactive
 from textual.widget import Widget
 
 from localspec.core.events import Step
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.starters import OF_GUIDE
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import Elsewhere, More, Note, OutOfContext, Welcome
 from localspec.tui.transcript.question import Question
@@ -34,7 +36,9 @@ class Transcript(StillScroll):
     While `busy` the end of the branch stays in the window: an answer is being written there.
     """
 
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"found--hit", "found--chosen"}
     view: reactive[View] = reactive("markdown", init=False)
+    starter = OF_GUIDE  # a first message to try
 
     def __init__(
         self,
@@ -59,6 +63,12 @@ class Transcript(StillScroll):
         self._untold: tuple[int, ...] = ()  # ids of messages that are no longer in the context
 
     # --- what is shown
+
+    def suggest(self, starter: str) -> None:
+        """An empty chat suggests this message from now on."""
+        self.starter = starter
+        for welcome in self.query_children(Welcome):
+            welcome.suggest(starter)
 
     async def begin(self, title: str, branch: Sequence[Utterance]) -> None:
         """Shows another chat: its last messages, below a line that says which chat it is; the very last ones first."""
@@ -100,7 +110,7 @@ class Transcript(StillScroll):
             await self._extend(end)
             if not said:
                 messages, branches = self._elsewhere()
-                await self.mount(Elsewhere(messages, branches) if messages else Welcome())
+                await self.mount(Elsewhere(messages, branches) if messages else Welcome(self.starter))
 
     async def reach(self, said: Utterance) -> Question | Answer | None:
         """Its widget, when the window has been moved so far that it is mounted; None if the branch has it not."""

@@ -1,0 +1,43 @@
+"""Commands as other programs call them, and the one of ours that does the same. Parses nothing and runs nothing."""
+
+from __future__ import annotations
+
+import click
+
+from localspec.core.sanitize import one_line
+
+LISTS, PULLS, DELETES = "localspec ls", "localspec pull MODEL", "localspec rm MODEL"
+CHATS, ANSWERS = "localspec chat", 'localspec run MODEL "your question"'
+SHOWS, SETTINGS, CHECKS = "localspec show MODEL", "localspec config", "localspec doctor"
+SYNONYMS = {
+    **dict.fromkeys(("list", "models", "list-models", "library", "tags"), LISTS),
+    **dict.fromkeys(("download", "get", "fetch", "install", "add"), PULLS),
+    **dict.fromkeys(("remove", "delete", "rmi", "uninstall"), DELETES),
+    **dict.fromkeys(("start", "load", "open", "tui", "resume"), CHATS),
+    **dict.fromkeys(("ask", "prompt", "generate", "complete", "exec"), ANSWERS),
+    **dict.fromkeys(("info", "inspect"), SHOWS),
+    **dict.fromkeys(("settings", "set"), SETTINGS),
+    **dict.fromkeys(("status", "check"), CHECKS),
+    "benchmark": "localspec bench MODEL",
+    "version": "localspec --version",
+    "help": "localspec --help",
+}
+ELSEWHERE = {
+    "ps": f"No model stays loaded between commands. Models on this machine: {LISTS}",
+    "stop": "No model stays loaded between commands. A download is stopped by: localspec pull --stop MODEL",
+    "search": "Models are searched in the chat: localspec chat, Ctrl+O, Hub. Saved chats: localspec history search",
+    "create": f"There is nothing to create: a folder or GGUF file runs as it is. Try: {CHATS} ./FILE.gguf",
+    "login": "Log in with the hub's own program: hf auth login",
+    **dict.fromkeys(("serve", "server"), f"There is no server in this version. Try: {CHATS}, or {ANSWERS}"),
+    **dict.fromkeys(("update", "upgrade"), "Upgrade it as it was installed, e.g.: pip install --upgrade localspec"),
+}
+
+
+def ours(fault: click.UsageError) -> str:
+    """A sentence for a command of another program, with ours; "" for every other fault."""
+    if not isinstance(fault, click.NoSuchCommand) or (fault.ctx and fault.ctx.parent):
+        return ""
+    name = fault.command_name.lower()
+    if name in ELSEWHERE:
+        return ELSEWHERE[name]
+    return f"There is no command '{one_line(fault.command_name)}'. Try: {SYNONYMS[name]}" if name in SYNONYMS else ""

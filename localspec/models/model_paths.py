@@ -1,0 +1,74 @@
+"""What a path on this machine means as a model: a folder, a GGUF file, or the folder whose safetensors file it names.
+
+Looks at names only: opens no file. Knows nothing about the catalogue or the network.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from localspec.core import paths
+from localspec.core.errors import CheckpointError, NotDownloaded, UsageError
+from localspec.core.sanitize import one_line
+from localspec.models.gguf.quants import ENDING, PART
+from localspec.models.gguf.stores import PROJECTOR
+
+CONFIG, SAFETENSORS, INDEX = "config.json", ".safetensors", ".safetensors.index.json"
+WEIGHTS = (ENDING, SAFETENSORS, INDEX)  # endings by which a name can only mean a file
+MOST_SHOWN = 6  # files in a message
+READS = "Use a GGUF file, or a folder with config.json and safetensors files."
+
+
+def local_path(name: str) -> Path | None:
+    """The folder or GGUF file that a name means; None if it names nothing on this machine."""
+    path = paths.expanded(name)
+    if not name or not os.path.exists(path):  # False, too, for what cannot be a path
+        return None
+    if os.path.isdir(path):
+        return in_folder(name, path)
+    if path.name.lower().endswith((SAFETENSORS, INDEX)):
+        return of_safetensors(name, path)
+    is_written_as_path = path.suffix.lower() == ENDING or path.name != name  # Ollama's files have no ending
+    return path if is_written_as_path else None
+
+
+def in_folder(name: str, folder: Path) -> Path:
+    """The folder, or the only GGUF model in one without a configuration."""
+    if os.path.exists(folder / CONFIG) or not (files := gguf_files(folder)):
+        return folder
+    if len(files) > 1:
+        shown = ", ".join(one_line(str(Path(name) / file.name)) for file in files[:MOST_SHOWN])
+        raise UsageError(f"{one_line(name)[:200]} has {len(files)} GGUF models.", hint=f"Name one: {shown}")
+    return files[0]
+
+
+def gguf_files(folder: Path) -> list[Path]:
+    """The GGUF models right in a folder; of a split one its first part."""
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.lower().endswith(ENDING))
+    except OSError:
+        return []
+    models = [name for name in names if PROJECTOR not in name.lower()]
+    parts = {name: PART.search(name[: -len(ENDING)]) for name in models}
+    return [folder / name for name, part in parts.items() if part is None or int(part[1]) == 1]
+
+
+def of_safetensors(name: str, file: Path) -> Path:
+    """The folder of the model that this file belongs to."""
+    if os.path.exists(file.absolute().parent / CONFIG):
+        return file.absolute().parent
+    message = f"{one_line(name)[:200]} has weights only: there is no config.json beside it."
+    raise CheckpointError(message, hint="Give the folder of the whole model.")
+
+
+def missing_file(name: str) -> NotDownloaded:
+    """The error for a name that can only be a file's, and is no model's."""
+    if os.path.exists(paths.expanded(name)):
+        return NotDownloaded(f"{name[:200]} is no model that localspec reads.", hint=READS)
+    return NotDownloaded(f"There is no file {name[:200]}.", hint=READS)
+
+
+def means_file(name: str) -> bool:
+    """True for a name that can only mean a file: by its ending, or because it is there."""
+    return name.lower().endswith(WEIGHTS) or (bool(name) and os.path.isfile(paths.expanded(name)))

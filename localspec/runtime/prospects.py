@@ -1,0 +1,98 @@
+"""What drafts for a model, or could: its own early layers, the catalogue's draft model, smaller models of this machine;
+and what each brought where it was measured.
+
+Reads headers, tokenizers and the history. Asks no hub and loads nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from localspec.core import paths
+from localspec.core.errors import LocalspecError, NotDownloaded
+from localspec.engine.drafters.table import EARLY_EXIT, has_model
+from localspec.engine.generic_arch import read_any
+from localspec.history import History, ModelTotals
+from localspec.models.catalog import Catalog, Entry, fetch
+from localspec.models.checkpoint import Snapshot
+from localspec.runtime.draft_choice import exit_layers
+from localspec.runtime.known_pairs import pulled_draft
+from localspec.runtime.local_models import snapshots
+from localspec.runtime.pairs import LARGEST_SHARE, by_promise, is_small, pair
+
+MOST_COMPARED = 5  # models whose tokenizers are compared: each takes a second, once
+TRAINED = "trained for early exit"
+UNTRAINED = "not known to be trained for early exit: most drafts would be rejected"
+FITTING = f"A draft model has the same tokens and at most 1/{LARGEST_SHARE} of the size."
+SAME, FEW = "same tokens", "same tokens but for control tokens: few drafts would be accepted"
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """`draft` is what --draft takes. `missing`: how it is fetched, if it is not here. `suits`: it may well pay.
+    `speedup` and `acceptance`: as answers of this machine had them, None where none did."""
+
+    draft: str
+    name: str
+    detail: str
+    suits: bool
+    missing: str = ""
+    speedup: float | None = None
+    acceptance: float | None = None
+
+
+def prospects(entry: Entry, target: Snapshot, catalog: Catalog, quant: str) -> Iterator[Prospect]:
+    """Yields them as they are found, those that need no comparison first; `quant`: the format that figures are of."""
+    if not read_any(target.config).can_rewind:
+        return
+    known = measured(entry.name, quant)
+    for one in (*early_exits(entry, target), *absent(entry, catalog), *here(target, catalog)):
+        yield with_figures(one, known)
+
+
+def early_exits(entry: Entry, target: Snapshot) -> Iterator[Prospect]:
+    """The target's own first layers: as many as the catalogue says, else a quarter."""
+    layers, draft = exit_layers(target), entry.draft
+    known = draft.exit_layer if draft is not None and draft.kind == EARLY_EXIT.name else None
+    if layers > 1:
+        layer = known or max(layers // 4, 1)
+        detail = TRAINED if known else UNTRAINED
+        yield Prospect(f"{EARLY_EXIT.name}:{layer}", f"early exit {layer}", detail, suits=known is not None)
+
+
+def absent(entry: Entry, catalog: Catalog) -> Iterator[Prospect]:
+    """The draft models that the catalogue or a pull names for the target, and that are not on this machine."""
+    usual = entry.draft or pulled_draft(entry, catalog)
+    for draft in dict.fromkeys((*([usual] if usual else []), *(one for _, one in entry.drafts))):
+        if has_model(draft.kind) and draft.folder is None and draft.model:
+            try:
+                catalog.resolve(draft.model)
+            except NotDownloaded:
+                detail = "the catalogue's draft model for it, not on this machine"
+                yield Prospect(draft.model, draft.model, detail, suits=True, missing=fetch(draft.model))
+
+
+def here(target: Snapshot, catalog: Catalog) -> Iterator[Prospect]:
+    """The models of this machine that can draft for the target, those of its family first."""
+    small = [one for one in snapshots(catalog) if is_small(one.total_bytes, target.total_bytes)]
+    for one in by_promise(target, small)[:MOST_COMPARED]:
+        with suppress(LocalspecError):  # a broken one is no prospect
+            verdict = pair(target, one)
+            if verdict.ok:
+                few = verdict.reason == "controls-differ"
+                yield Prospect(one.name, one.name, FEW if few else SAME, suits=not few)
+
+
+def measured(target: str, quant: str) -> Sequence[ModelTotals]:
+    """What the history says of the model's answers in this format; nothing where it cannot be read."""
+    if paths.folder("data").joinpath(paths.HISTORY).exists():
+        with suppress(LocalspecError), History(reading=True) as kept:
+            return [one for one in kept.totals().models if (one.target, one.quant) == (target, quant)]
+    return ()
+
+
+def with_figures(one: Prospect, known: Sequence[ModelTotals]) -> Prospect:
+    found = next((totals for totals in known if totals.draft == one.draft), None)
+    return replace(one, speedup=found.speedup, acceptance=found.acceptance_rate) if found else one

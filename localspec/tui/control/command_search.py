@@ -1,0 +1,96 @@
+"""Finds commands by what they do: for the palette, and for whoever types one that does not exist."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from localspec.core.sanitize import one_line
+from localspec.tui.control.commands import COMMANDS, Command
+
+LONGEST_SHOWN = 20  # of a word that is no command
+ALIKE = 0.7  # of two words, at least, for one to be taken for a slip of the finger
+LEAVES = "bye"  # is never advised
+KEYWORDS = {  # other words for what a command does
+    "new": "start begin conversation chat reset",
+    "system": "prompt instructions persona role",
+    "retry": "regenerate again repeat another answer reroll",
+    "edit": "change rewrite correct message question",
+    "undo": "take back revert remove last turn",
+    "redo": "undo again forward restore bring back",
+    "tree": "branches versions map history jump",
+    "branch": "fork split alternative version",
+    "copy": "clipboard yank code",
+    "continue": "resume go on longer finish cut",
+    "spec": "speculation speculative faster speed drafting turn off",
+    "k": "draft length tokens speculation",
+    "compare": "plain speed faster side difference measure",
+    "attach": "file upload add include document read",
+    "tokens": "who wrote colours provenance accepted drafted",
+    "set": "temperature top_p top_k min_p seed sampling penalty repetition settings options",
+    "preset": "sampling temperature creative balanced precise",
+    "template": "chat format jinja chatml completion",
+    "model": "load switch change download hub pull library delete quant size",
+    "quant": "quantisation quantization format precision int8 int4 fp32 bf16 weights",
+    "draft": "drafter draft model early exit speculation faster",
+    "why": "speculation faster speed slow drafter draft model reason",
+    "bench": "benchmark measure speed faster tokens per second",
+    "fit": "memory ram vram gpu context size quant format",
+    "stats": "statistics figures numbers speed acceptance",
+    "show": "info details loaded context format",
+    "license": "licence legal terms rights",
+    "unload": "free memory stop eject release",
+    "theme": "colour colours color colors dark light look appearance style",
+    "keys": "keyboard shortcuts bindings hotkeys",
+    "log": "debug errors engine file",
+    "help": "commands keys how manual usage",
+    "chats": "history list sidebar delete rename pin old conversations",
+    "rename": "title name chat",
+    "search": "find history grep look words",
+    "export": "save write markdown json file download",
+    "bye": "quit exit leave close end",
+}
+
+
+def keywords(command: Command) -> list[str]:
+    return KEYWORDS.get(command.name, "").split()
+
+
+def nearest(word: str, words: Iterable[str]) -> str:
+    """The one of these that was probably meant; "" where none is near."""
+    return next(iter(difflib.get_close_matches(word, [*words], n=1, cutoff=ALIKE)), "")
+
+
+def did_you_mean(word: str, words: Iterable[str], sign: str = "") -> str:
+    """A question that may help whoever typed a word that is none of these; `sign` begins each of them."""
+    near = nearest(word, words)
+    return f" Did you mean {sign}{near}?" if near else ""
+
+
+def unknown(name: str) -> str:
+    """A sentence for an unknown command, with those that do this, or the nearest name; never the one that leaves."""
+    here = [command for command in COMMANDS if command.name != LEAVES]
+    meant = [f"/{command.name}" for command in here if name in keywords(command)]
+    names = (one for command in here for one in command.names)
+    near = f" Try {' or '.join(meant[:2])}." if meant else did_you_mean(name, names, "/")
+    return f"There is no command /{one_line(name)[:LONGEST_SHOWN]}.{near} Type // to begin a message with a slash."
+
+
+def relevance(command: Command, typed: str) -> int:
+    """How well a command answers what is typed into the palette: by its names, then its keywords, then what it says; 0
+    where a word of it is in none of them."""
+    return min((of_word(command, word) for word in typed.casefold().removeprefix("/").split()), default=0)
+
+
+def of_word(command: Command, word: str) -> int:
+    words, says = keywords(command), command.says.casefold()
+    ways = (
+        word in command.names,
+        any(name.startswith(word) for name in command.names),
+        word in words,
+        any(one.startswith(word) for one in words),
+        bool(re.search(rf"\b{re.escape(word)}", says)),
+        any(word in one for one in (*command.names, *words)),
+    )
+    return next((len(ways) - place for place, is_so in enumerate(ways) if is_so), 0)

@@ -1,0 +1,82 @@
+"""The page of what drafts for the loaded model, or could: opened by the switch where nothing drafts, and by /why."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from localspec.core.errors import LocalspecError
+from localspec.core.sanitize import one_line
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.draft_choice import NO_DRAFTER, TURNED_OFF
+from localspec.tui.chat.draft_length import drafting, why_off
+from localspec.tui.control.models import Models
+from localspec.tui.control.parts import Parts
+from localspec.tui.control.speculation import Speculation
+from localspec.tui.screens.drafters import DraftersScreen
+
+NOT_YET = "The model is not loaded yet."
+NONE_KNOWN = "No draft model is known for it, so it runs at its normal speed."
+SAID = {"": NONE_KNOWN, NO_DRAFTER: NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off."}
+
+
+class Drafters:
+    """Looks in a thread, and shows what is found as it is found."""
+
+    def __init__(self, parts: Parts, models: Models, speculation: Speculation) -> None:
+        self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
+        self.models, self.speculation = models, speculation
+
+    def switch(self) -> None:
+        """The key of speculation: switches it, or shows what could draft where nothing does."""
+        spec = self.state.spec
+        if spec is not None and spec.kind == "off" and not self.state.drafter_failed:
+            self.show()
+        else:
+            self.speculation.toggle()
+
+    def show(self) -> None:
+        """/why"""
+        model = self.state.model
+        if model is None or self.state.spec is None:
+            self.feedback.hint(NOT_YET)
+            return
+        page = DraftersScreen(f"What drafts for {one_line(model.name)}", self.now())
+        self.screen.app.push_screen(page, self.chosen)
+        look = partial(self.look, page, self.tuning.load.model, model.quant)
+        self.screen.run_worker(look, thread=True, exit_on_error=False, group="drafters", exclusive=True)
+
+    def now(self) -> str:
+        """What drafts at present, or why nothing does."""
+        spec = self.state.spec
+        assert spec is not None
+        if spec.kind != "off":
+            pauses = f" ({why})" if (why := why_off(spec, self.state.rounds)) else ""
+            return f"Now: {drafting(spec, self.state.rounds)}{pauses}"
+        return SAID.get(spec.reason) or f"Nothing drafts: {one_line(spec.reason)}."
+
+    def look(self, page: DraftersScreen, name: str, quant: str) -> None:
+        """Runs in a thread."""
+        from localspec.runtime.prospects import FITTING, prospects
+
+        call, catalog = self.screen.app.call_from_thread, self.tuning.catalog
+        try:
+            entry = catalog.resolve(name)
+            target = open_snapshot(entry.path, entry.key)
+            for one in prospects(entry, target, catalog, quant):
+                if not page.is_running:  # it was closed
+                    return
+                call(page.add, one)
+            note = FITTING
+        except LocalspecError as fault:
+            note = self.feedback.words(str(fault))
+        if page.is_running:
+            call(page.end, note)
+
+    def chosen(self, found: object) -> None:
+        """Loads the chosen drafter; what is not here is found in the models screen."""
+        from localspec.runtime.prospects import Prospect
+
+        if isinstance(found, Prospect) and not found.missing:
+            self.models.choose(self.tuning.load.model, found.draft)
+        elif found is not None:
+            self.models.pick(drafts_first=True)

@@ -1,0 +1,85 @@
+"""What drafts for the loaded model, or could, over the chat: with what each brought. Shows rows as they are found."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.core.sanitize import clean, one_line
+from localspec.runtime.prospects import Prospect
+from localspec.tui.chat.gain import gain
+from localspec.tui.keys.key_names import with_keys
+from localspec.tui.screens.too_small import TooSmall
+
+KEYS = "↑ ↓ Enter loads it · {drafters.leave} closes"
+LOOKING = "Looking at the models on this machine…"
+NOTHING_FITS = "No model on this machine can draft for it."
+ELSEWHERE = "Find one on the hub: {models}"
+ON_HUB = "hub"  # the row that opens the models screen
+
+
+class DraftersScreen(ModalScreen[Prospect | str | None]):
+    """The prospect to load; ON_HUB for the models screen; None: leave all as it is."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,f5", "dismiss", "Close", key_display="Esc", priority=True, id="drafters.leave")
+    ]
+
+    def __init__(self, title: str, now: str) -> None:
+        """`now`: what drafts at present, or why nothing does."""
+        super().__init__()
+        self._title, self._now = title, now
+        self._found: list[Prospect] = []
+        self._list = OptionList(markup=False)
+        self._state = Static(LOOKING, markup=False, classes="quiet")
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog") as dialog:
+            dialog.border_title, dialog.border_subtitle = Content(one_line(self._title)), Content(with_keys(self, KEYS))
+            yield Static(clean(self._now), markup=False)
+            yield self._list
+            yield self._state
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        self.show_rows()
+        self._list.focus()
+
+    def add(self, found: Prospect) -> None:
+        """One more was found."""
+        self._found.append(found)
+        self.show_rows()
+
+    def show_rows(self) -> None:
+        """What was found, and last the row that leads to the hub."""
+        index = self._list.highlighted
+        self._list.clear_options()
+        self._list.add_options(Option(row(one)) for one in self._found)
+        self._list.add_option(Option(Content(with_keys(self, ELSEWHERE)), id=ON_HUB))
+        self._list.highlighted = index if index is not None and index < len(self._found) - 1 else 0
+
+    def end(self, note: str) -> None:
+        """All have been looked at; or the fault that ended it."""
+        self._state.update(one_line(note if any(one.suits for one in self._found) else f"{NOTHING_FITS} {note}"))
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        self.dismiss(ON_HUB if event.option_id == ON_HUB else self._found[event.option_index])
+
+    async def action_dismiss(self, result: Prospect | str | None = None) -> None:
+        self.dismiss(result)
+
+
+def row(one: Prospect) -> Content:
+    """What it brought here, its name, and whether it suits."""
+    tone = "" if one.suits else "$foreground-muted"
+    accepted = f", {100 * one.acceptance:.0f} % accepted" if one.acceptance is not None else ""
+    name, detail = (one_line(one.name), f"bold {tone}".strip()), (f"  {one_line(one.detail)}{accepted}", tone)
+    return Content.assemble(gain(one.speedup, None), " ", name, detail)

@@ -1,0 +1,59 @@
+"""What `localspec run` says beside the answer: how it loads, to whoever watches, and a note about that once."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from localspec.cli import run
+from localspec.cli.run import Output, open_quietly
+from localspec.core.events import Loading, Notice
+from localspec.core.requests import LoadRequest
+
+NOTE = Notice("info", "format", "Loaded in int8 (139 MB).", "Full precision: --quant fp32")
+WARNING = Notice("warning", "device", "The GPU is not used.")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(_: LoadRequest) -> Iterator[Loading | Notice]:
+        yield from (Loading("loading weights", 1, 2), NOTE, WARNING)
+
+    monkeypatch.setattr(run, "load_events", load)
+    monkeypatch.setattr("localspec.cli.progress.PATIENCE_SECONDS", 0.0)
+
+
+def said(monkeypatch: pytest.MonkeyPatch, stderr: io.StringIO, *, model: str = "small", verbose: bool = False) -> str:
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", stderr)
+        open_quietly(LoadRequest(model), Output(verbose=verbose))
+    return " ".join(stderr.getvalue().split())
+
+
+def test_a_pipe_gets_neither_progress_nor_notes_but_warnings(monkeypatch: pytest.MonkeyPatch):
+    assert said(monkeypatch, io.StringIO()) == "warning: The GPU is not used."
+
+
+def test_a_terminal_gets_a_note_about_a_model_once(monkeypatch: pytest.MonkeyPatch):
+    first = said(monkeypatch, Terminal())
+    assert "loading weights" in first
+    assert NOTE.message in first
+    again = said(monkeypatch, Terminal())
+    assert NOTE.message not in again
+    assert WARNING.message in again
+    assert NOTE.message in said(monkeypatch, Terminal(), model="another")
+
+
+def test_verbose_says_all_of_it_each_time_and_in_a_pipe_too(monkeypatch: pytest.MonkeyPatch):
+    for _ in range(2):
+        told = said(monkeypatch, io.StringIO(), verbose=True)
+        assert "loading weights 50 %" in told
+        assert NOTE.message in told

@@ -1,0 +1,61 @@
+"""What could draft for a model is found without a hub, and with what it brought here."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from localspec.core import paths
+from localspec.history import History
+from localspec.models.catalog import Catalog
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime import pairs
+from localspec.runtime.prospects import SAME, TRAINED, UNTRAINED, Prospect, prospects
+from tests.runtime.test_known_pairs import GUIDE, fetch
+from tests.support.chats import answer, chat
+
+
+def of(name: str, quant: str = "int8") -> list[Prospect]:
+    catalog = Catalog.load()
+    entry = catalog.resolve(name)
+    return list(prospects(entry, open_snapshot(entry.path, entry.key), catalog, quant))
+
+
+def test_a_model_that_the_catalogue_has_trained_for_early_exit_drafts_by_it():
+    first = of("guide")[0]
+    assert (first.draft, first.detail, first.suits) == ("early-exit:2", TRAINED, True)
+
+
+def test_of_another_model_it_is_said_that_it_may_not_be_and_what_fits_beside_it(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pairs, "LARGEST_SHARE", 2)
+    fetch("org/big", GUIDE / "target")
+    fetch("org/small", GUIDE / "draft")
+    found = of("org/big")
+    assert [(one.draft, one.detail, one.suits) for one in found] == [
+        ("early-exit:3", UNTRAINED, False),
+        ("org/small", SAME, True),
+    ]
+    assert [(one.speedup, one.missing) for one in found] == [(None, "")] * 2
+
+
+def test_the_catalogues_draft_model_that_is_not_here_is_named_with_its_command():
+    file = paths.models_file()
+    file.parent.mkdir(parents=True)
+    table = f"[models.mine]\npath = '{GUIDE / 'target'}'\n[models.mine.draft]\nkind = 'model'\nmodel = 'Org/Tiny'\n"
+    file.write_text(f"schema_version = 1\n{table}")
+    (missing,) = (one for one in of("mine") if one.missing)
+    assert (missing.draft, missing.missing) == ("Org/Tiny", "Fetch it: localspec pull Org/Tiny")
+
+
+def test_what_was_measured_of_this_pair_in_this_format_stands_beside_it():
+    with History() as history:
+        given = answer()
+        measured = ("early-exit:2", "int8", 1.5), ("early-exit:2", "fp32", 0.5), ("other", "int8", 9)
+        for draft, quant, speedup in measured:
+            made = replace(given.generation, target="guide", draft=draft, quant=quant)
+            made = replace(made, stats=replace(made.stats, speedup=speedup))
+            history.save(chat(history, "Once?", "")[-1].id, replace(given, generation=made))
+    first = of("guide")[0]
+    assert first.speedup == pytest.approx(1.5)
+    assert first.acceptance == pytest.approx(2 / 3)
+    assert of("guide", "bf16")[0].speedup is None

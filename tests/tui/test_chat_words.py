@@ -1,0 +1,40 @@
+"""What the engine says for the shell is said in the chat as it can be typed there."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.tui.chat.chat_words import chat_words
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("Full precision: --quant fp32.", "Full precision: /quant fp32."),
+        ("Watch the acceptance, or --draft off.", "Watch the acceptance, or /draft off."),
+        ("Use --draft auto, off, early-exit:E, or a folder.", "Use /draft auto, off, early-exit:E, or a folder."),
+        ("use long drafts, --k 16.", "use long drafts, /k 16."),
+        ("Try: localspec chat x --quant int8", "Try: /quant int8"),
+        ("Use --k auto, heuristic, or 0 to 16.", "Use /k auto, heuristic, or 0 to 16."),
+        ("Try --temperature 0.8.", "Try /set temperature=0.8."),
+        ("Fetch it: localspec pull ORG/NAME", "^O, Hub, finds and downloads it."),
+        ("no flag here -- none, and a-b--c neither", "no flag here -- none, and a-b--c neither"),
+        ("Chat without saving (localspec chat --no-history).", "Chat without saving (localspec chat --no-history)."),
+    ],
+)
+def test_a_flag_is_the_command_that_does_the_same(said: str, shown: str):
+    assert chat_words(said, "^O") == shown
+    assert chat_words(shown, "^O") == shown
+
+
+def test_what_only_a_start_takes_is_said_to_be_for_a_start():
+    shown = chat_words("Try --quant int4, --device offload or a smaller --ctx.", "^O")
+    assert shown == (
+        "Try /quant int4, --device offload or a smaller --ctx."
+        " (--device and --ctx go with the start: localspec chat --help)"
+    )
+    assert chat_words("Use a smaller --ctx.", "^O").endswith("(--ctx goes with the start: localspec chat --help)")
+
+
+def test_a_drafts_own_format_is_no_command_of_the_chat():
+    assert "/draft-quant" not in chat_words("Give --draft-quant int8.", "^O")
