@@ -363,6 +363,8 @@ async def test_the_mouse_on_a_token_says_more_of_it_and_elsewhere_nothing(monkey
         shown = stage.chat.query_one(TokenView)
         await stage.pilot.hover(shown, offset=(8, 0))
         await stage.sees('draft wanted "[/nope]" ·', "(p .61 vs .22)")
+        await stage.pilot.hover(stage.chat.prompt)
+        await stage.until(lambda: "draft wanted" not in stage.seen)
         await stage.pilot.hover(shown, offset=(2, 0))
         await stage.sees("drafted: token 1 of its draft")
         await stage.pilot.hover(shown, offset=(40, 0))
@@ -409,7 +411,7 @@ async def test_the_palette_lists_models_and_loads_the_one_that_is_chosen(monkeyp
     models = [Shelved("[/nope]", "[b]", 1, "fits", ()), Shelved("qwen7b", "bf16", 1, "too large", ())]
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: models)
     chosen: list[str] = []
-    async with open_chat(ScriptedEngine(), size=(80, 120)) as stage:
+    async with open_chat(ScriptedEngine(), size=(80, 140)) as stage:
         await stage.ready()
         monkeypatch.setattr(stage.chat.models, "choose", chosen.append)
         await stage.pilot.press("ctrl+p")
