@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 
 from localspec.core.sanitize import one_line
+from localspec.core.weight_formats import LISTED
 from localspec.tui.control.commands import COMMANDS, Command
 
 LONGEST_SHOWN = 20  # of a word that is no command
@@ -32,7 +33,7 @@ KEYWORDS = {  # other words for what a command does
     "preset": "sampling temperature creative balanced precise",
     "template": "chat format jinja chatml completion",
     "model": "load switch change download hub pull library delete quant size",
-    "quant": "quantisation quantization format precision int8 int4 fp32 bf16 weights",
+    "quant": f"quantisation quantization format precision weights {' '.join(LISTED)}",
     "draft": "drafter draft model early exit speculation faster",
     "why": "speculation faster speed slow drafter draft model reason",
     "bench": "benchmark measure speed faster tokens per second",

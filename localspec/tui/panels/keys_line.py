@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 from textual import events
 from textual.app import ComposeResult
@@ -14,7 +14,8 @@ MOST_USEFUL = ("send", "stop", "reload", "help", "command_palette", "new", "quit
 BLANKS = 3  # around the key, and behind the word
 
 
-class Key(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Key:
     """A key and what it does, as the line shows them."""
 
     key: str
@@ -89,5 +90,5 @@ def letter(key: str, display: str, word: str) -> Key:
 
 def spread(letters: Sequence[Key], width: int) -> list[Key]:
     """The letters as far apart as the width allows."""
-    wide = [key._replace(word=f"{key.word} ") for key in letters]
+    wide = [replace(key, word=f"{key.word} ") for key in letters]
     return wide if sum(key.cells for key in wide) <= width else list(letters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -13,10 +13,12 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.core.sanitize import clean, one_line
-from localspec.runtime.prospects import Prospect
 from localspec.tui.chat.gain import gain
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.screens.too_small import TooSmall
+
+if TYPE_CHECKING:
+    from localspec.runtime.prospects import Prospect
 
 KEYS = "↑ ↓ Enter loads it · {drafters.leave} closes"
 LOOKING = "Looking at the models on this machine…"
@@ -25,7 +27,7 @@ ELSEWHERE = "Find one on the hub: {models}"
 ON_HUB = "hub"  # the row that opens the models screen
 
 
-class DraftersScreen(ModalScreen[Prospect | str | None]):
+class DraftersScreen(ModalScreen["Prospect | str | None"]):
     """The prospect to load; ON_HUB for the models screen; None: leave all as it is."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
