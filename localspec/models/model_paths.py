@@ -70,5 +70,6 @@ def missing_file(name: str) -> NotDownloaded:
 
 
 def means_file(name: str) -> bool:
-    """True for a name that can only mean a file: by its ending, or because it is there."""
-    return name.lower().endswith(WEIGHTS) or (bool(name) and os.path.isfile(paths.expanded(name)))
+    """True for a name that can only mean a file: by its ending, or because it is written as one that is there."""
+    written_as_file = "." in name or Path(name).name != name
+    return name.lower().endswith(WEIGHTS) or (written_as_file and os.path.isfile(paths.expanded(name)))

@@ -248,7 +248,7 @@ def test_a_reader_that_leaves_early_ends_it_quietly_as_a_closed_pipe_ends_others
     with open(writer, "w") as unread, told, monkeypatch.context() as patched:
         patched.setattr(sys, "stdout", unread)
         patched.setattr(sys, "stderr", told)
-        words = ("hi", "--max-tokens", "9", "--draft", "off", "--quant", "fp32", option)
+        words = ("hi", "--max-tokens", "9", "--temperature", "0", "--draft", "off", "--quant", "fp32", option)
         code, _, _ = localspec("run", folder / "tiny", *words)
     assert (code, complaints(said.read_bytes())) == (141, [])
 
@@ -277,7 +277,18 @@ def test_a_full_disk_is_one_sentence():
 @pytest.mark.heavy
 @pytest.mark.parametrize(("closed", "exit_code"), [("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)])
 def test_streams_that_are_closed_do_no_harm(closed: str, exit_code: int, folder: Path):
-    command = [sys.executable, "-m", "localspec", "run", str(folder / "tiny"), "hi", "--max-tokens", "3"]
+    command = [
+        sys.executable,
+        "-m",
+        "localspec",
+        "run",
+        str(folder / "tiny"),
+        "hi",
+        "--max-tokens",
+        "3",
+        "--temperature",
+        "0",
+    ]
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], check=False, capture_output=True)
     assert (done.returncode, done.stdout == b"", done.stderr) == (exit_code, bool(exit_code), b"")
 
@@ -292,7 +303,7 @@ def test_an_answer_that_nobody_can_read_is_no_success(closed: str, exit_code: in
 
 @pytest.mark.heavy
 def test_an_answer_that_the_context_cuts_says_so(folder: Path, localspec: Program):
-    words = ("run", str(folder / "tiny"), "word " * 20, "--ctx", "120", "--draft", "off")
+    words = ("run", str(folder / "tiny"), "word " * 20, "--ctx", "120", "--draft", "off", "--temperature", "0")
     code, _, said = localspec(*words)
     assert code == 0
     assert "warning: The answer was cut off: the context of 120 tokens is full. Raise --ctx" in said
@@ -319,7 +330,9 @@ def test_ctrl_c_before_the_program_is_there_ends_it_without_a_word(tmp_path: Pat
 
 @pytest.mark.heavy
 def test_ctrl_c_keeps_the_text_so_far(folder):
-    running = start("run", folder / "tiny", "hi", "--max-tokens", "480", "--draft", "off", "--jsonl")
+    running = start(
+        "run", folder / "tiny", "hi", "--max-tokens", "480", "--temperature", "0", "--draft", "off", "--jsonl"
+    )
     assert running.stdout
     lines = iter(running.stdout.readline, b"")
     next(line for line in lines if b'"type": "step"' in line)

@@ -56,7 +56,7 @@ def run(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
     monkeypatch.setattr("localspec.cli.main.read_prompt", lambda prompt: prompt)
 
     def command(*arguments: str) -> tuple[int, str, str]:
-        always = ["--draft", "off", "--threads", "1", "--max-tokens", "2"]
+        always = ["--draft", "off", "--threads", "1", "--max-tokens", "2", "--temperature", "0"]
         monkeypatch.setattr(sys, "argv", ["localspec", "run", str(folder), "hi", *always, *arguments])
         with pytest.raises(SystemExit) as left:
             main()

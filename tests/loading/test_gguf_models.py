@@ -182,7 +182,7 @@ def heard(model: Path, **asked: Any) -> list[Notice]:
 def test_one_notice_says_what_the_file_is(models: Any):
     file, _ = models("llama")
     for asked in ({}, {"quant": "int8"}, {"draft": str(file)}):
-        (notice,) = heard(file, **asked)
+        (notice,) = (one for one in heard(file, **asked) if one.code != "own_draft")
         assert (notice.level, notice.code) == ("info", "converted")
         assert notice.message == "Loaded in int8; the files are Q4_K."
     assert [notice.code for notice in heard(models("qwen3")[0])] == ["format"]

@@ -442,7 +442,7 @@ def told_at_start(folder: Path, **asked: Any) -> list[Notice]:
 def test_a_format_for_which_it_does_nothing_says_so_once(quant: str, why: str, folder: Path):
     (told,) = told_at_start(folder, quant=quant, save_quantized=True)
     assert told.level == "info"
-    assert told.message == f"--save-quantized changes nothing for {folder} in {quant}: {why}."
+    assert told.message == f"--save-quantized changes nothing for {folder.name} in {quant}: {why}."
 
 
 @pytest.mark.parametrize(("quant", "save"), [("nf4", True), ("fp32", False)])

@@ -153,7 +153,7 @@ def test_one_of_them_answers(own: Path, localspec: Program, monkeypatch: pytest.
     )  # transformers takes seconds to import
     own.write_text(MINE.replace("[models.mine.draft]", "[models.mine.drafts.near]"))
     save_snapshot(own.parent / "tiny", gpt2_like(), template=CHATML)
-    words = ("--quant", "fp32", "--max-tokens", "3", "--draft", "off")
+    words = ("--quant", "fp32", "--max-tokens", "3", "--temperature", "0", "--draft", "off")
     code, out, _ = localspec("run", "m", "hi", *words)
     assert (code, bool(out)) == (0, True)
 
