@@ -128,7 +128,7 @@ FILES: Attacks = {
         hint="Run: git lfs pull",
     ),
     **refused(
-        f"Model '{MODEL}' has ",
+        "Model 'model' has ",
         {
             "no weights": (gone(SINGLE), f"no weights (no model.safetensors in {MODEL})."),
             "two files and no index": (
@@ -138,7 +138,7 @@ FILES: Attacks = {
         },
     ),
     **refused(
-        f"Model '{MODEL}' has only pickle weights (pytorch_model.bin), ",
+        "Model 'model' has only pickle weights (pytorch_model.bin), ",
         {
             "a pickle beside no weights": (
                 both(gone(SINGLE), written("model/pytorch_model.bin", pickle.dumps(Runs()))),

@@ -317,7 +317,7 @@ def test_fit_is_a_table_of_formats_with_what_each_part_takes(localspec: Program)
     head, columns, *rows = out.splitlines()
     assert head == f"{GUIDE / 'target'} with {GUIDE / 'draft'}"
     assert re.fullmatch(r" +target +drafter +KV 512 +work +sum +of [\d.]+ GB", columns)
-    assert [row.split()[0] for row in rows] == ["int8", "int4", "fp32", "bf16"]
+    assert [row.split()[0] for row in rows] == ["int8", "int4", "fp32", "bf16", "nf4", "fp4"]
     assert sum("← localspec takes this" in row for row in rows) == 1
     assert "← localspec takes this" in rows[0]
 

@@ -456,7 +456,7 @@ def test_without_a_folder_for_the_cache_it_is_packed_each_time(
 def test_target_and_draft_say_it_once(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(weight_cache.shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     heard = load_events(LoadRequest.of(str(folder), draft=str(folder), quant="int8", threads=1))
-    assert [event.code for event in heard if isinstance(event, Notice)] == ["packed_copy"]
+    assert [event.code for event in heard if isinstance(event, Notice)] == ["packed_copy", "own_draft"]
 
 
 def test_a_folder_in_the_copys_place_costs_a_notice(folder: Path, cache: Path):

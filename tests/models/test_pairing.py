@@ -158,7 +158,9 @@ def test_a_draft_with_other_control_tokens_may_draft_and_it_is_said(tmp_path: Pa
     assert choice.kind == "model"
     assert choice.notice is not None
     assert choice.notice.message.startswith("'draft' and 'target' have the same tokens but for a control token (id")
-    assert paired(Choice("model"), target, target).notice is None
+    itself = paired(Choice("model"), target, target).notice
+    assert itself is not None
+    assert itself.message.startswith("target drafts for itself")
 
 
 def test_padding_is_said_in_words() -> None:

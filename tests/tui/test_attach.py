@@ -218,7 +218,7 @@ async def test_what_is_attached_can_be_read_before_and_after_it_is_sent(tmp_path
         await stage.pilot.press("alt+up", "v")
         await stage.hints("Nothing is attached to this message.")
         await stage.pilot.press("alt+up")
-        await stage.hints("v files")
+        await stage.sees("v files")
         await stage.pilot.press("v")
         await stage.sees("1  first   line", "3 lines · 226 characters · Esc closes")
         await stage.pilot.press("escape")

@@ -209,12 +209,12 @@ async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
 
 
 async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat():
-    async with open_chat(ScriptedEngine(HELLO), size=(80, 140)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 220)) as stage:
         await stage.ready()
         assert {letter.id for letter in LETTERS} == stage.chat.branches.letters.keys()
         await stage.pilot.press("f1")
         await stage.sees("At a message", "In the chat list", "While finding")
-        await stage.sees("↑  ", "Up; with nothing typed: edit your last message")
+        await stage.sees("↑  ", "Up, and to what is attached;")
         _, of_message, beside = re.split("At a message|In the chat list", stage.seen)
     for letter in LETTERS:
         assert spelled(letter.key) in keys_in(of_message)

@@ -28,7 +28,7 @@ from tests.support.tokenizers import CHATML, gpt2_like
 
 pytestmark = pytest.mark.heavy
 
-CPU = ["int8", "int4", "fp32", "bf16"]
+CPU, GPU = ["int8", "int4", "fp32", "bf16", "nf4", "fp4"], ["bf16", "int8", "nf4", "fp4", "fp32"]
 SIZES = {"vocab_size": 20_000, "hidden_size": 64, "intermediate_size": 128}  # a table of 2.56 MB in 16 bits
 
 
@@ -56,10 +56,10 @@ def formats(lines: list[str]) -> list[str]:
     [
         ("apart", {}, CPU),
         ("apart", {"quant": "int4"}, CPU),
-        ("apart", {"quant": "nf4"}, [*CPU, "nf4"]),
+        ("apart", {"quant": "nf4"}, CPU),
         ("apart", {"quant": "fp32", "device": "cpu"}, CPU),
-        ("apart", {"quant": "nf4", "device": "cuda"}, ["bf16", "int8", "nf4"]),
-        ("gpt2", {"quant": "nf4"}, ["fp32", "bf16", "nf4"]),
+        ("apart", {"quant": "nf4", "device": "cuda"}, GPU),
+        ("gpt2", {"quant": "nf4"}, ["fp32", "bf16", "nf4", "fp4"]),
     ],
 )
 def test_the_format_it_would_be_loaded_in_has_its_row(name: str, asked: dict[str, Any], rows: list[str], models: Path):
@@ -85,7 +85,7 @@ def test_on_a_gpu_layers_in_four_bits_may_come_from_main_memory(models: Path):
     load = LoadRequest.of(str(models / "apart"), draft="off", quant="nf4", device="offload")
     lines = what_fits(load, None, gpu_bytes=10**9).splitlines()
     assert "of 1.0 GB on the GPU" in lines[1]
-    assert formats(lines) == ["bf16", "int8", "nf4"]
+    assert formats(lines) == GPU
     assert "from disk   ← localspec takes this" in lines[4]
     assert "It would be loaded in nf4 with layers from main memory." in lines[-2]
 

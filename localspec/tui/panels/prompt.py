@@ -54,7 +54,7 @@ class Prompt(TextArea, inherit_bindings=False):
         Binding(
             "up",
             "cursor_up",
-            "Up, also to what is attached; with nothing: edit your last message",
+            "Up, and to what is attached; with nothing typed: edit your last message",
             show=False,
             id="up",
         ),
