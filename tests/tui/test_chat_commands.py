@@ -417,7 +417,7 @@ async def test_show_says_what_is_loaded():
     async with open_chat(ScriptedEngine(HELLO), size=(80, 40)) as stage:
         await stage.ready()
         await stage.send("/show")
-        await stage.sees("layers      12", "format      int8 on cpu", "context     8,192 tokens", "guide-draft k=auto")
+        await stage.sees("layers      12", "format      int8 on cpu", "context     8,192 tokens", "guide-draft, auto")
 
 
 async def test_unload_frees_the_engine_and_the_next_question_loads_another():

@@ -13,7 +13,7 @@ from localspec.core.requests import SamplingOptions
 from localspec.runtime.local_models import Shelved
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import hints
-from localspec.tui.chat.draft_length import RECENT, drafting, length, length_now, why_off, words
+from localspec.tui.chat.draft_length import RECENT, drafting, length_now, why_off, words
 from localspec.tui.chat.gain import NOT_YET, UNSTEADY, against, gain
 from localspec.tui.chat.info import Info, info
 from localspec.tui.control.tuning import Tuning
@@ -152,10 +152,10 @@ def test_the_length_is_that_of_most_of_the_last_drafts():
     assert length_now([PLAIN, PLAIN, long] * 9) == 4, "every third round is not hardly any"
     assert length_now([PLAIN] * (RECENT - 1)) is None
     assert length_now([*[PLAIN] * (RECENT - 2), long, PLAIN]) == 0
-    assert length(AUTO, [long]) == "k=auto(4)"
-    assert length(AUTO) == "k=auto"
-    assert length(msgspec.structs.replace(AUTO, mode="on", k=5), [long]) == "k=5"
-    assert length(msgspec.structs.replace(AUTO, mode="off"), [long]) == ""
+    assert words(AUTO, [long]) == "auto, 4 at a time"
+    assert words(AUTO) == "auto"
+    assert words(msgspec.structs.replace(AUTO, mode="on", k=5), []) == "on, 5 at a time"
+    assert words(msgspec.structs.replace(AUTO, mode="off"), [long]) == "off"
 
 
 def test_why_auto_does_not_draft():

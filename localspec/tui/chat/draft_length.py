@@ -27,17 +27,8 @@ def length_now(rounds: Sequence[Step]) -> int | None:
     return 0 if len(recent) == RECENT else None
 
 
-def length(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
-    """k=4, or k=auto(4): decided from round to round, and 4 at present. Nothing where nothing is drafted."""
-    if spec.switch == "off":
-        return ""
-    chosen = spec.k if spec.mode == "on" else "auto"
-    now = None if isinstance(chosen, int) else length_now(rounds)
-    return one_line(f"k={chosen}" + (f"({now})" if now is not None else ""))
-
-
 def words(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
-    """The same as a reader says it: `auto, 4 at a time`."""
+    """How long drafts are: `auto, 4 at a time`, the 4 being what is decided at present."""
     now = length_now(rounds) if spec.k == "auto" or spec.mode == "auto" else None
     if spec.switch == "off":
         return "off"

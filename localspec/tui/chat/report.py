@@ -5,7 +5,7 @@ from __future__ import annotations
 from localspec.core.events import ModelCard, SpecCard, Stats
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
-from localspec.tui.chat.draft_length import drafter, length
+from localspec.tui.chat.draft_length import drafting
 from localspec.tui.chat.gain import plain
 from localspec.tui.panels.speed_panel import held
 from localspec.tui.panels.stats_line import ENDINGS
@@ -101,7 +101,7 @@ def load_report(model: ModelCard, spec: SpecCard, sizes: Stats) -> str:
             ("layers", str(model.layers or "")),
             ("format", f"{one_line(model.quant)} on {one_line(model.device)}"),
             ("context", f"{model.context_max:,} tokens"),
-            ("drafter", f"{drafter(spec)} {length(spec)}".rstrip()),
+            ("drafter", drafting(spec)),
             ("memory", held),
             ("chat", chat),
         ]

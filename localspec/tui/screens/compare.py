@@ -138,7 +138,7 @@ def ratio(slow: Stats, fast: Stats) -> str:
     if min(slow.rounds, fast.rounds) < PROBES_NEEDED or not slow.predicted_per_second:
         return "×–"
     found = f"{fast.predicted_per_second / slow.predicted_per_second:.2f}"
-    return f"×{found} " + ("faster" if float(found) > 1 else "slower" if float(found) < 1 else "as fast")
+    return f"×{found}" + (" faster" if float(found) > 1 else ": slower" if float(found) < 1 else ": as fast")
 
 
 def texts(one: str, other: str) -> str:
