@@ -93,6 +93,7 @@ class ChatApp(KeyedApp):
         with suppress(RuntimeError, ValueError):  # Windows, or a thread that is not the first
             asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.end)
         self.theme_changed_signal.subscribe(self, self.remember)
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # the shell wrote over the screen
         wrong = unknown(self.tuning.config.ui.provenance, self.theme_variables)
         for notice in (*self.looks.notices, *self.wrong_keys, *(Notice("warning", "colour", said) for said in wrong)):
             self.chat.post_message(Noticed(notice))

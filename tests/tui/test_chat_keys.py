@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 from textual import events
+from textual._compositor import LayoutUpdate
 from textual.command import CommandPalette
+from textual.driver import Driver
 from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import HelpPanel, Input
@@ -198,6 +200,11 @@ async def test_ctrl_z_suspends_the_chat_whatever_is_typed(monkeypatch: pytest.Mo
         await stage.pilot.press("ctrl+z")
         await stage.until(lambda: sent == [signal.SIGTSTP])
         assert stage.chat.prompt.text == "a draft"
+        drawn: list[object] = []
+        display = stage.app._display
+        monkeypatch.setattr(stage.app, "_display", lambda *shown: (drawn.extend(shown[1:]), display(*shown)))
+        stage.app.post_message(Driver.SignalResume())
+        await stage.until(lambda: any(isinstance(one, LayoutUpdate) for one in drawn))
 
 
 async def test_ctrl_c_stops_then_clears_then_quits_at_the_second_time(monkeypatch: pytest.MonkeyPatch):

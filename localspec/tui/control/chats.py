@@ -13,6 +13,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
 from localspec.history.export import left_out
+from localspec.history.text.lists import count
 from localspec.tui.chat.chat_store import ChatStore
 from localspec.tui.chat.past import record, remembered, title
 from localspec.tui.control import export_file
@@ -37,7 +38,7 @@ class Chats:
     def __init__(self, parts: Parts, turns: Turns, branches: Branches, *, opened: Callable[[], object]) -> None:
         self.screen, self.state, self.feedback, self.work = parts.screen, parts.state, parts.feedback, parts.work
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
-        self.turns, self.branches, self.opened = turns, branches, opened
+        self.turns, self.branches, self.opened, self.tuning = turns, branches, opened, parts.tuning
         self.store = ChatStore(kept=self.recorder.keeps, tell=self.feedback.tell)
         self.sidebar, self.finding = Sidebar(self.store), Finding(parts)
 
@@ -62,6 +63,8 @@ class Chats:
         await self.turns.break_off()
         self.recorder.open(past.chat)
         self.conversation.recall(past.chat, remembered(past))
+        for notice in self.tuning.begin_preset(None, past.chat.preset):
+            self.feedback.tell(notice)
         await self.begin_with(past)
         self.opened()
 
@@ -142,6 +145,7 @@ class Chats:
             if running:
                 self.recorder.settled()
             self.store.delete(*chat_ids)
+            self.screen.app.call_from_thread(self.feedback.hint, f"Deleted {count(len(chat_ids), 'chat')}.")
 
         self.sidebar.change(delete)
 

@@ -66,7 +66,8 @@ class Lent:
         """Ends the loan; what the user has made of the message stays, behind what was there before."""
         if self.message is None:
             return
-        own = NOTHING if self.is_untouched else self._there
+        there = self._there
+        own = there if there.text.strip() and not self.is_untouched else NOTHING  # the files alone were lent
         kept = self._kept.joined(own)
         self.release()
         self._put(kept)

@@ -55,7 +55,7 @@ class ChatList(OptionList):
         Binding("p", "want('pin')", "Pin", show=False, id="chats.pin"),
         Binding("r", "want('rename')", "Rename", show=False, id="chats.rename"),
         Binding("space", "want('mark')", "Mark", show=False, id="chats.mark"),
-        Binding("delete,d", "want('delete')", "Delete", show=False, id="chats.delete"),
+        Binding("delete", "want('delete')", "Delete", show=False, id="chats.delete"),
     ]
 
     class Wanted(Message):

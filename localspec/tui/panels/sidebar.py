@@ -16,6 +16,7 @@ from textual import work
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.events import Key
 from textual.message import Message
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
@@ -24,7 +25,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
 from localspec.history.text.lists import count, title
 from localspec.tui.chat.chat_store import ChatStore
-from localspec.tui.keys.key_names import with_keys
+from localspec.tui.keys.key_names import keys_of, with_keys
 from localspec.tui.panels.chat_list import ChatList, More, Row, Signs, found, listed
 from localspec.tui.panels.field import LONGEST, Field
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, WIDE
@@ -235,13 +236,14 @@ class Sidebar(Vertical):
         if isinstance(event.option, More):
             self._limit += PAGE
             self.read()
-        elif self._to_delete and isinstance(event.option, Row) and not self._asks_of(event.option):
-            self._to_delete = set()
-            self.say("")
+        elif isinstance(event.option, Row) and not self._asks_of(event.option):
+            self._keep()
 
     def on_chat_list_wanted(self, event: ChatList.Wanted) -> None:
         """A chat is changed from its own row, not from a message found in it."""
         event.stop()
+        if event.what != "delete":
+            self._keep()
         if event.what == "search":
             self.search.focus()
         elif event.row is not None and event.row.message_id is None:
@@ -252,6 +254,17 @@ class Sidebar(Vertical):
                 "delete": self._ask_or_delete,
             }[event.what]
             change(event.row)
+
+    def on_key(self, event: Key) -> None:
+        """A key that does nothing here, such as a letter of a word: whoever is asked has not said yes."""
+        if event.key not in keys_of(self, "chats.delete"):
+            self._keep()
+
+    def _keep(self) -> None:
+        """Deletes nothing after all, where that was asked about."""
+        if self._to_delete:
+            self._to_delete = set()
+            self.say("")
 
     def _asks_of(self, row: Row) -> bool:
         """Whether the question before deleting still stands: it is of marked chats, or of this one."""
