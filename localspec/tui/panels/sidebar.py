@@ -236,14 +236,12 @@ class Sidebar(Vertical):
         if isinstance(event.option, More):
             self._limit += PAGE
             self.read()
-        elif isinstance(event.option, Row) and not self._asks_of(event.option):
-            self._keep()
+        elif isinstance(event.option, Row) and not self._marked and event.option.chat_id not in self._to_delete:
+            self._keep()  # the mouse chose another
 
     def on_chat_list_wanted(self, event: ChatList.Wanted) -> None:
         """A chat is changed from its own row, not from a message found in it."""
         event.stop()
-        if event.what != "delete":
-            self._keep()
         if event.what == "search":
             self.search.focus()
         elif event.row is not None and event.row.message_id is None:
@@ -256,7 +254,7 @@ class Sidebar(Vertical):
             change(event.row)
 
     def on_key(self, event: Key) -> None:
-        """A key that does nothing here, such as a letter of a word: whoever is asked has not said yes."""
+        """Any other key than Delete, such as a letter of a word, is no yes."""
         if event.key not in keys_of(self, "chats.delete"):
             self._keep()
 
@@ -265,10 +263,6 @@ class Sidebar(Vertical):
         if self._to_delete:
             self._to_delete = set()
             self.say("")
-
-    def _asks_of(self, row: Row) -> bool:
-        """Whether the question before deleting still stands: it is of marked chats, or of this one."""
-        return bool(self._marked) or row.chat_id in self._to_delete
 
     def _pin(self, row: Row) -> None:
         self.change(partial(self.store.pin, row.chat_id))
