@@ -38,7 +38,7 @@ class Policy(Protocol):
     """Chooses what is drafted and how much of it, and learns from the round that it led to."""
 
     def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
-        """At most `most` tokens of one of the offers; asking for them costs a look-up's scan."""
+        """Chooses at most `most` tokens of one of the offers; asking for them costs a look-up's scan."""
         ...
 
     def observe(self, done: Round) -> None: ...
