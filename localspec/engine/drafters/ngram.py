@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from localspec.core.errors import EngineError
 from localspec.engine.cpu import matches as at
 
+LONGEST = at.LONGEST
 GAP = -1  # between two texts: no id
 WORDS = 8  # bytes
 
