@@ -163,7 +163,9 @@ def test_a_draft_is_the_beginning_of_the_offer_or_of_what_would_be_offered() -> 
 
 
 def test_there_are_few_buckets_and_each_is_reached() -> None:
-    matches = [Match(length, 1, (5,), (vote,), voters) for length in range(1, 33) for vote, voters in ((1, 1), (2, 2), (0, 3))]
+    matches = [
+        Match(length, 1, (5,), (vote,), voters) for length in range(1, 33) for vote, voters in ((1, 1), (2, 2), (0, 3))
+    ]
     assert {bucket(match) for match in matches} == set(range(NUM_BUCKETS))
 
 
