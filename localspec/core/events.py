@@ -29,8 +29,8 @@ class Event(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
 
 
 class Origin(Record, frozen=True):
-    """The text that looked-up tokens were copied from: the conversation itself, another branch of the chat, a file, or a
-    kept chat; `position`: the first copied token in it."""
+    """The text that looked-up tokens were copied from: the conversation itself, another branch of the chat, a file, or
+    a kept chat; `position`: the first copied token in it."""
 
     kind: Literal["conversation", "branch", "file", "chat"]
     name: str = ""
