@@ -75,15 +75,13 @@ class ModelCard(Record, frozen=True):
 class SpecCard(Record, frozen=True):
     """The drafter: kind "model", "early-exit" or "off" where there is none; `reason` says why.
 
-    `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice. `plain_ms` is a plain
-    round's mean time in an earlier start on this machine, if there was one; `exit_layer` an early exit's.
+    `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice.
     """
 
     kind: str
     name: str = ""
     k: DraftLength = "auto"
     reason: str = ""
-    plain_ms: float | None = None
     exit_layer: int | None = None
     mode: Mode = "auto"
 
@@ -137,7 +135,6 @@ class Stats(Record, frozen=True):
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     baseline_tps: float | None = None
-    baseline_source: Literal["probe", "calibrated"] | None = None
     speedup: float | None = None
     target_bytes: int = 0
     drafter_bytes: int = 0

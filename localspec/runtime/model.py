@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import msgspec
 
-from localspec.core import calibration
 from localspec.core.errors import (
     Cancelled,
     ContextOverflow,
@@ -330,9 +329,6 @@ class Model:
         give_back()
 
     def _measured(self, prompt_seconds: float, step_seconds: list[float], bytes_read: int) -> Stats:
-        meter = self.tally.meter
-        if meter.source == "probe" and meter.baseline_ms and self._parts.calibration_key:
-            calibration.remember(self._parts.calibration_key, plain_ms=meter.baseline_ms)
         return msgspec.structs.replace(
             self.tally.stats,
             prompt_ms=1000 * prompt_seconds,

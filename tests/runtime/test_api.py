@@ -772,8 +772,8 @@ def test_options_of_a_chat_are_those_of_every_turn(llm: LLM):
     assert len(chat.send("there").tokens) <= 3
 
 
-def test_the_baseline_is_kept_over_turns_and_starts(models: Path, monkeypatch: pytest.MonkeyPatch):
-    """Ten probes give a figure; the next start shows it at once, as calibrated. A clock of the test's own: on a busy
+def test_the_baseline_is_kept_over_turns_and_is_another_starts_affair(models: Path, monkeypatch: pytest.MonkeyPatch):
+    """Ten probes give a figure; the next start has none before its own ten. A clock of the test's own: on a busy
     machine times are too uneven for a speed-up, and it is not shown."""
     ticks = itertools.count()
     monkeypatch.setattr("localspec.engine.decode.perf_counter", lambda: next(ticks) / 1000)
@@ -781,13 +781,11 @@ def test_the_baseline_is_kept_over_turns_and_starts(models: Path, monkeypatch: p
     with open_target(models, draft="early-exit:2", k=3) as llm:
         assert llm.generate(STORY, max_tokens=2, temperature=0).stats.speedup is None
         stats = llm.generate(STORY, max_tokens=60, temperature=0).stats
-        assert stats.baseline_source == "probe"
+        assert stats.baseline_tps
         assert stats.speedup
     with open_target(models, draft="early-exit:2", k=3) as llm:
-        assert llm.ready.spec.plain_ms
         stats = llm.generate(STORY, max_tokens=4, temperature=0).stats
-        assert stats.baseline_source == "calibrated"
-        assert stats.speedup
+        assert (stats.baseline_tps, stats.speedup) == (None, None)
 
 
 def test_eight_bits_are_the_default_on_a_cpu(models: Path):

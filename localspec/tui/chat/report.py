@@ -47,8 +47,8 @@ def tokens(stats: Stats) -> str:
 def gained(stats: Stats) -> list[tuple[str, str]]:
     """The speed-up, how it is known, and what the speed would be without it."""
     if not stats.speedup:
-        return [("speed-up", "unknown: this machine's speed varies" if stats.baseline_source else "not known yet")]
-    found = f"×{stats.speedup:.2f} in the rounds ({stats.baseline_source})"
+        return [("speed-up", "unknown: this machine's speed varies" if stats.baseline_tps else "not known yet")]
+    found = f"×{stats.speedup:.2f} in the rounds"
     return [("plain", f"{plain(stats):.1f} tok/s, estimated from the speed-up"), ("speed-up", found)]
 
 

@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from localspec.core.events import FinishReason, Loading, Stats
 from localspec.core.sanitize import one_line
+from localspec.tui.chat.gain import cost
 from localspec.tui.chat.info import Info, info
 from localspec.tui.terminal.timer import once
 
@@ -29,7 +30,7 @@ def summary(stats: Stats) -> str:
     """The line below an answer: what the header does not say. A word comes first where it did not end by itself."""
     unusual = [ENDINGS[stats.finish_reason]] if stats.finish_reason in ENDINGS else []
     length = f"{stats.predicted_n:,} token{'' if stats.predicted_n == 1 else 's'}"
-    return " · ".join([*unusual, length, *first_token(stats), *accepted(stats)])
+    return " · ".join([*unusual, length, *first_token(stats), *accepted(stats), *filter(None, [cost(stats)])])
 
 
 def accepted(stats: Stats) -> list[str]:
