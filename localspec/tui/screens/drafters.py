@@ -31,7 +31,7 @@ class DraftersScreen(ModalScreen["Prospect | str | None"]):
     """The prospect to load; ON_HUB for the models screen; None: leave all as it is."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f5", "dismiss", "Close", key_display="Esc", priority=True, id="drafters.leave")
+        Binding("escape", "dismiss", "Close", key_display="Esc", priority=True, id="drafters.leave")
     ]
 
     def __init__(self, title: str, now: str) -> None:
