@@ -46,7 +46,7 @@ from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
-from localspec.runtime.shortening import turns_over
+from localspec.runtime.shortening import remedies, turns_over
 from localspec.runtime.stats import Tally
 from localspec.runtime.steps import Writer
 from localspec.runtime.usage import peak_bytes
@@ -116,9 +116,9 @@ class Model:
         except Cancelled:
             reason = "cancelled"
         except ContextOverflow as fault:
-            turns = self._turns_over(request)
-            hint, prompt_n = self._remedies(turns), fault.prompt_n
-            raise ContextOverflow(fault.message, hint=hint, turns_over=turns, prompt_n=prompt_n) from fault
+            turns, context = self._turns_over(request), self.ready.model.context_max
+            hint = remedies(turns, context, self._parts.target.arch.max_context)
+            raise ContextOverflow.of(fault.prompt_n, context, hint=hint, turns_over=turns) from fault
         except (RuntimeError, MemoryError) as fault:
             if is_out_of_memory(fault):
                 raise EngineError("Memory ran out while answering.", hint=MORE_MEMORY) from fault
@@ -245,13 +245,6 @@ class Model:
         if not ids:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
         return keep_spelling(self._session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
-
-    def _remedies(self, turns_over: int) -> str:
-        """Remedies for a prompt that is too long: a new chat only if the question fits alone."""
-        card, longest = self.ready.model, self._parts.target.arch.max_context
-        can_grow, fits_alone = card.context_max < longest, turns_over > 0
-        ways = ["Shorten it", *["start a new chat"] * fits_alone, *[f"raise --ctx, up to {longest}"] * can_grow]
-        return f"{', or '.join(ways)}."
 
     def _turns_over(self, request: GenerateRequest) -> int:
         chat = self._parts.prompter.using(request.template).chat
