@@ -12,6 +12,7 @@ from localspec.cli.run import Output, answer_once
 from localspec.core.errors import ContextOverflow
 from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.models import prompt_sandbox
+from localspec.runtime import long_prompt
 from localspec.runtime.api import load
 from localspec.runtime.long_prompt import as_text, check_prompt
 from tests.support.models import save_snapshot
@@ -61,7 +62,8 @@ def test_nothing_is_loaded_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch)
         answer_once(LoadRequest(str(folder / "tiny")), GenerateRequest((LONG,)), Output(), SamplingOptions())
 
 
-def test_what_fits_is_let_through_to_the_last_token(folder: Path):
+def test_what_fits_is_let_through_to_the_last_token(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(long_prompt, "SHORT", 0)
     asked = LoadRequest.of(str(folder / "tiny"), ctx=512)
     words = next(n for n in range(300, 0, -1) if fits(asked, n))
     assert 512 <= refused(asked, GenerateRequest(None, "word " * (words + 1))).prompt_n <= 512 + len("word ")
