@@ -146,6 +146,8 @@ class Stats(Record, frozen=True):
     context_used: int = 0
     context_max: int = 0
     finish_reason: FinishReason | None = None
+    stop_text: str = ""
+    """The stop text that ended the answer, of those that were asked for; `finish_reason` is "stop" then."""
     read_as: str = ""
     """The question as the model read it, where that is not as it was typed."""
 

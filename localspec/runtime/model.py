@@ -98,7 +98,7 @@ class Model:
         self.tally.begin()
         reason: FinishReason = "cancelled"
         step_seconds: list[float] = []
-        prompt_seconds, read_before = 0.0, self._bytes_read()
+        prompt_seconds, read_before, stop_text = 0.0, self._bytes_read(), ""
         try:
             ids, writer = self._prepare(request, cancelled)
             if read_as and not request.continues:
@@ -110,7 +110,8 @@ class Model:
             read_before = self._bytes_read()
             for seconds, (done, step) in timed(self._steps(writer, request)):
                 step_seconds.append(seconds)
-                reason = "stop" if writer.stopped else done.ended or reason
+                stop_text = writer.stopped
+                reason = "stop" if stop_text else done.ended or reason
                 yield self._tallied(step)
                 yield from self._faults()
         except Cancelled:
@@ -127,7 +128,8 @@ class Model:
                 raise EngineDied(f"The GPU failed while answering ({detail}).", hint=LOAD_AGAIN) from fault
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
-        yield self._tallied(Done(reason, msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as)))
+        measured = msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as, stop_text=stop_text)
+        yield self._tallied(Done(reason, measured))
 
     def steer(self, wish: SpecWish) -> SpecCard:
         """Changes how the next rounds draft, also in the middle of an answer; from any thread. Nothing changes

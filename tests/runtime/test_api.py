@@ -450,9 +450,10 @@ def test_stop_strings_end_the_text_before_them(llm: LLM):
             stop = whole[at : at + length]
             result = llm.generate(STORY, max_tokens=60, temperature=0, stop=stop)
             assert result.text == whole.split(stop, 1)[0]
-            assert result.finish_reason == "stop"
+            assert (result.finish_reason, result.stats.stop_text) == ("stop", stop)
             assert result.stats.predicted_n == len(result.tokens)
-    assert llm.generate(STORY, max_tokens=60, temperature=0, stop=["never this", ""]).text == whole
+    unstopped = llm.generate(STORY, max_tokens=60, temperature=0, stop=["never this", ""])
+    assert (unstopped.text, unstopped.stats.stop_text) == (whole, "")
 
 
 def test_after_a_stop_string_the_cache_holds_what_was_kept(llm: LLM):

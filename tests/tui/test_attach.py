@@ -234,6 +234,11 @@ def test_a_long_text_is_wrapped_by_cells():
     assert wrapped("", 4) == [""]
 
 
+@pytest.mark.parametrize(("text", "count"), [("a\n" * 400, 400), ("a\n" * 399 + "a", 400), ("", 1), ("\n\n", 2)])
+def test_the_end_of_the_last_line_begins_no_other(text: str, count: int):
+    assert len(Lines(text).lines) == count
+
+
 async def test_of_a_megabyte_only_the_lines_in_sight_are_made():
     class Reader(App[None]):
         def compose(self) -> ComposeResult:

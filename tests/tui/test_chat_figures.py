@@ -72,6 +72,11 @@ def test_the_line_under_an_answer_says_what_the_header_does_not():
     assert summary(Stats(predicted_n=1)) == "1 token"
 
 
+def test_a_stop_text_that_ended_an_answer_is_named():
+    stopped = changed(finish_reason="stop", stop_text="###\x1b[2J")
+    assert summary(stopped).startswith("ended by the stop text “###␛[2J” · 398 tokens")
+
+
 def test_a_speed_up_below_one_beside_a_high_acceptance_says_why_where_the_figure_is():
     """Nearly all drafts accepted, and slower: what a step takes says why."""
     reason = "×0.83: a step brings 3.4 tokens and takes the time of 4.1"

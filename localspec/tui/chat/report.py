@@ -8,7 +8,7 @@ from localspec.core.sizes import size_words
 from localspec.tui.chat.draft_length import drafting
 from localspec.tui.chat.gain import plain
 from localspec.tui.panels.speed_panel import held
-from localspec.tui.panels.stats_line import ENDINGS
+from localspec.tui.panels.stats_line import ending
 
 LABEL = 12
 
@@ -20,9 +20,8 @@ def lines(pairs: list[tuple[str, str]]) -> str:
 
 def answer_report(stats: Stats) -> str:
     """All figures of one answer."""
-    ending = ENDINGS.get(stats.finish_reason, "") if stats.finish_reason else ""
     start = [
-        ("ended", ending),
+        ("ended", ending(stats)),
         ("read as", one_line(stats.read_as)),
         ("prompt", prompt(stats)),
         ("first token", seconds(stats.ttft_ms)),

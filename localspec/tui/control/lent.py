@@ -89,5 +89,5 @@ class Lent:
         self._prompt.border_title, self._prompt.text_only = None, False
 
     def _put(self, draft: Draft) -> None:
-        self._prompt.text, self._prompt.pills.attachments = draft.text, draft.attachments
-        self._prompt.move_cursor(self._prompt.document.end)
+        self._prompt.pills.attachments = draft.attachments
+        self._prompt.lay(draft.text)

@@ -20,6 +20,7 @@ from localspec.core.events import Done, Failure, Prefill, Stats, Step
 from localspec.core.requests import GenerateRequest
 from localspec.core.sanitize import one_line
 from localspec.runtime.stats import PROBES_NEEDED
+from localspec.tui.chat.draft_length import SELDOM
 from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.compare_side import Side
 from localspec.tui.screens.too_small import TooSmall
@@ -138,6 +139,8 @@ def ratio(slow: Stats, fast: Stats) -> str:
     if min(slow.rounds, fast.rounds) < PROBES_NEEDED or not slow.predicted_per_second:
         return "×–"
     found = f"{fast.predicted_per_second / slow.predicted_per_second:.2f}"
+    if fast.draft_rounds <= SELDOM * fast.rounds:
+        return f"×{found}: hardly anything was drafted"
     return f"×{found}" + (" faster" if float(found) > 1 else ": slower" if float(found) < 1 else ": as fast")
 
 
