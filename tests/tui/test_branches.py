@@ -371,11 +371,13 @@ async def test_a_message_that_was_put_into_the_prompt_offers_no_completion_and_o
 
 
 async def test_a_version_says_how_to_reach_the_others():
-    async with open_chat(ScriptedEngine(*says("first", "second"))) as stage:
+    async with open_chat(ScriptedEngine(*says("first", "second"), paused=True)) as stage:
+        stage.engine.permit(4)
         await ask(stage, "one")
         assert stage.messages[1].speaker.tooltip is None
         await stage.pilot.press("ctrl+r")
         await stage.hints("The answer before is kept as another version: Alt+↑, then [.")
+        stage.engine.permit()
         await ended(stage, 2)
         assert str(stage.messages[1].speaker.tooltip) == "Version 2 of 2: Alt+↑ goes to the message, [ ] to the others."
 
