@@ -174,7 +174,7 @@ async def test_what_cannot_be_attached_is_said_and_nothing_is_lost(tmp_path: Pat
 async def test_what_waits_keeps_its_pills():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(2)
+        engine.permit(1)
         await stage.send("one")
         await stage.sees("reading prompt")
         await stage.write("z" * 3000)
