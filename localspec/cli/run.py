@@ -27,6 +27,7 @@ from localspec.core.events import AnyEvent, Failure, Loading, Notice, Step
 from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.core.sanitize import clean
 from localspec.runtime.api import LLM, Result, Stream, load_events
+from localspec.runtime.long_prompt import as_text, check_prompt
 from localspec.runtime.sampling_defaults import check_limits, check_ranges
 from localspec.runtime.stats import to_dict
 from localspec.tui.chat.hints import count
@@ -51,6 +52,7 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
     try:
         check_limits(request)  # before loading, which may take minutes
         check_ranges(request.sampling.given)
+        check_prompt(load, request)
         with open_quietly(load, output) as llm:
             request = completion_if_base(llm, with_defaults(llm, request, usual), output)
             stream = llm.answer(request)
@@ -101,8 +103,7 @@ def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> Ge
         return request
     notice = Notice("info", "no_template", "This is a base model without a chat template: it completes the text.", "")
     print_event(notice) if output.jsonl else print_notice(notice)
-    text = "\n\n".join(message.content for message in request.messages)
-    return GenerateRequest(None, text, request.max_tokens, request.stop, request.sampling)
+    return as_text(request)
 
 
 def show(stream: Stream, output: Output) -> Result:
