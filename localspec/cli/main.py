@@ -214,6 +214,25 @@ def bench(output: str, **given: Any) -> None:
 
 
 @cli.command()
+@click.argument("model", default="guide", shell_complete=completions)
+@load_options
+@click.option("-n", "--prompts", type=click.IntRange(1), default=8, show_default=True, help="Number of prompts.")
+@click.option("--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Tokens per answer.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:
+    """Prove on this machine that drafted text is plain text: with every drafter that MODEL can use.
+
+    Each prompt is answered greedily and with a seed, in drafts of all lengths. Where rounding alone decides between two
+    tokens, that is counted as a near tie. The exit code is 6 if an answer differs in any other way.
+    """
+    leave_on_interrupt()
+    from localspec.bench.options import load_request
+    from localspec.cli.proving import verify as prove
+
+    return prove(load_request(given), prompts=prompts, max_tokens=max_tokens, as_json=as_json)
+
+
+@cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, for bug reports.")
 def doctor(as_json: bool) -> int:
     """Check this computer: versions, GPU, processor, memory, folders, and problems.
