@@ -129,9 +129,9 @@ class Prover:
         """The difference, with how close the tokens were and how much of that is rounding."""
         decode_one = self.opened.prompter.tokenizer.decode
         ids = [tokens[at] if at < len(tokens) else None for tokens in (plain, drafted)]
-        words = ["" if id is None else decode_one([id], skip_special_tokens=False) for id in ids]
-        if None in ids or (case.sampling.seed is None and not case.sampling.is_greedy):
-            return Difference(case.name, at, *words)
+        ours, theirs = ("" if id is None else decode_one([id], skip_special_tokens=False) for id in ids)
+        if None in ids:
+            return Difference(case.name, at, ours, theirs)
         narrow, wide = (self.logits(case, plain[:at], widths) for widths in ((1,), [one + 1 for one in LENGTHS]))
         best, other = scores(narrow[-1:], case, plain[:at])[0, ids].tolist()
         rounding = SAFETY * float((wide - narrow).abs().max())
