@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import localspec
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import QUESTIONS
 from localspec.core import making
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
@@ -788,7 +788,7 @@ def on_guide(draft: str, kind: str) -> list[list[int]]:
     """What is answered to some questions, the last time sampled with a seed."""
     with localspec.load("guide", draft=draft, quant=kind) as llm:
         assert llm.ready.model.quant == kind
-        return [*(ids(llm, question) for question in PROMPTS[:4]), ids(llm, PROMPTS[0], temperature=1.2, seed=4)]
+        return [*(ids(llm, question) for question in QUESTIONS[:4]), ids(llm, QUESTIONS[0], temperature=1.2, seed=4)]
 
 
 @pytest.mark.parametrize("kind", ["int4", pytest.param("int8", marks=pytest.mark.slow)])
