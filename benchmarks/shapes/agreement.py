@@ -94,6 +94,8 @@ class ForcedAgreement:
 class Coin:
     """A sampler as the drafter sees it."""
 
+    takes_likeliest = False  # a coin takes it
+
     def __init__(self, own: Sampler, forced: ForcedAgreement) -> None:
         self.own, self.forced = own, forced
 

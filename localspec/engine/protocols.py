@@ -15,6 +15,7 @@ from localspec.engine.arch import Arch
 
 if TYPE_CHECKING:
     from localspec.engine.session import Session
+    from localspec.engine.shortlist import Shorten, Shortlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,16 +154,35 @@ class Resident(Target, Protocol):
         ...
 
 
-class Layered(Resident, Protocol):
+class Shortened(Resident, Protocol):
+    """A decoder that can read the logits of some words alone: the torch decoder and the CPU engine's."""
+
+    def shortlist(self, shorten: Shorten) -> Shortlist | None:
+        """The words that `short` logits are of: those that are in use already, if any are. None where all are used."""
+        ...
+
+    def forward(
+        self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False
+    ) -> Tensor:
+        """As a Target's; `short`: logits of the shortlist alone."""
+        ...
+
+
+class Layered(Shortened, Protocol):
     """A target whose first layers can be run alone: the torch decoder and the CPU engine's."""
 
     @property
     def arch(self) -> Arch: ...
 
-    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
-        """ids [rows] through layers 0..exit_layer - 1 at `position`: their states, and the logits read there.
-        Keys and values are written; the counter does not move."""
+    def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
+        """ids [rows] through layers 0..exit_layer - 1 at `position`: their states, and the logits read there, of all
+        words or of the shortlist. Keys and values are written; the counter does not move."""
         ...
+
+
+def can_shorten(decoder: Resident) -> TypeGuard[Shortened]:
+    """True if the decoder can read the logits of some words alone."""
+    return hasattr(decoder, "shortlist")
 
 
 def is_layered(target: Resident) -> TypeGuard[Layered]:
@@ -188,6 +208,11 @@ class Drafter(Protocol):
 
 class Sampler(Protocol):
     """Chooses tokens, in the same way for target and drafter."""
+
+    @property
+    def takes_likeliest(self) -> bool:
+        """True if a drafter's next token is the likeliest one, and its logits are not changed before."""
+        ...
 
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         """A drafter's next token [1] from its logits [1, vocab], after `drafted`; and the probabilities [1, vocab]

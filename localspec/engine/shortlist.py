@@ -1,0 +1,192 @@
+"""The ids that a drafter chooses from where its head is long: the first ones, and others that were met last.
+
+Where the tokenizer merges by rank, the first ids are the most frequent words. Ids behind them are copied into slots as
+they are met, the one that was not met for longest giving way, so what a text uses is soon among them. Where many tokens
+are missing nevertheless, the whole head is used until they are fewer. The verifier sees all words, so no text depends
+on any of this. FR-Spec: arXiv 2502.14856. Knows no weights; a ShortHead has them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+from weakref import ref
+
+import torch
+from torch import Tensor
+
+from localspec.engine.sampling import likeliest, on_device
+from localspec.engine.session import Session
+
+LONGEST = 32768  # first ids; docs/measurements.md, "A draft head of fewer words"
+SHORTEST = 16000  # half of a vocabulary below that covers too little, and saves too little
+SLOTS = 1024  # of others; a multiple of 32, as packed heads have outputs
+WINDOW = 256  # tokens over which the missing ones are counted
+MOST_MISSING = 12  # of them, 5 %: with more, the whole head is used
+FEW_MISSING = 6  # with no more, the short one again
+MOST_READ = 8192  # tokens of a prompt that are looked through
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """How many first ids a shortlist has, and how many slots for others."""
+
+    first: int
+    slots: int
+
+    @property
+    def total(self) -> int:
+        return self.first + self.slots
+
+
+Shorten = Callable[[int], Lengths | None]
+"""From the number of words that can be drafted to the lengths of a shortlist; None where all are used."""
+
+
+def usual(vocab: int) -> Lengths | None:
+    """Half of the words, at most LONGEST; None where they are few."""
+    first = min(vocab // 2, LONGEST) // 32 * 32
+    return Lengths(first, SLOTS) if first >= SHORTEST else None
+
+
+def never(vocab: int) -> None:
+    """Always the whole head."""
+
+
+class ShortHead(Protocol):
+    """A head's first rows, and behind them slots with copies of others: at the start, of those that follow."""
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the copies."""
+        ...
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes that a forward reads."""
+        ...
+
+    def copy(self, slots: Tensor, ids: Tensor) -> None:
+        """Copies the rows of these ids into these slots."""
+        ...
+
+
+class Shortlist:
+    """Which ids a short head has, and whether it is used. `ids` [total]: the id of each of its logits."""
+
+    def __init__(self, head: ShortHead, lengths: Lengths, vocab: int, device: torch.device) -> None:
+        self.head, self.lengths, self.vocab = head, lengths, vocab
+        self.ids = torch.arange(lengths.total, device=device)
+        self.is_used = True
+        first, total = lengths.first, lengths.total
+        self._slots = {token: token - first for token in range(total - 1, first - 1, -1)}  # the longest unmet first
+        self._stale: dict[int, int] = {}  # slots whose row is not copied yet
+        self._missing: deque[int] = deque()  # positions, by `_count`, of tokens that were missing
+        self._count = self._read = 0
+
+    def __contains__(self, token: int) -> bool:
+        return token < self.lengths.first or token in self._slots
+
+    def follow(self, session: Session) -> bool:
+        """Reads the tokens committed since; True if the short head is to be used now."""
+        tokens = session.tokens
+        for token in tokens[max(self._read, len(tokens) - MOST_READ) :]:
+            self.meet(token)
+        self._read = len(tokens)
+        self.keep(session.stop_ids)
+        self._decide()
+        if self.is_used and self._stale:
+            self._copy()
+        return self.is_used
+
+    def crop(self, length: int) -> None:
+        self._read = min(self._read, length)
+
+    def meet(self, token: int) -> None:
+        """Counts a token, and whether it was missing; then it is there."""
+        self._count += 1
+        if token < self.lengths.first or token >= self.vocab:
+            return
+        if token not in self._slots:
+            self._missing.append(self._count)
+        self._touch(token)
+
+    def keep(self, tokens: Iterable[int]) -> None:
+        """Keeps tokens in the list, met or not."""
+        for token in tokens:
+            if self.lengths.first <= token < self.vocab:
+                self._touch(token)
+
+    def _touch(self, token: int) -> None:
+        """Makes a token the last one to give way."""
+        slot = self._slots.pop(token, None)
+        if slot is None:
+            slot = self._slots.pop(next(iter(self._slots)))
+            self._stale[slot] = token
+        self._slots[token] = slot
+
+    def _decide(self) -> None:
+        while self._missing and self._missing[0] <= self._count - WINDOW:
+            self._missing.popleft()
+        self.is_used = len(self._missing) <= (MOST_MISSING if self.is_used else FEW_MISSING)
+
+    def _copy(self) -> None:
+        slots, ids = (
+            on_device(torch.tensor(list(some)), self.ids.device) for some in (self._stale, self._stale.values())
+        )
+        self.ids[slots + self.lengths.first] = ids
+        self.head.copy(slots, ids)
+        self._stale.clear()
+
+    def widened(self, logits: Tensor, vocab: int) -> Tensor:
+        """The logits [rows, vocab]; words that are not on the list are never drafted."""
+        found = logits.new_full((logits.shape[0], vocab), -torch.inf)
+        return found.index_copy_(1, self.ids, logits)
+
+
+def propose(
+    words: Shortlist | None, logits: Tensor, session: Session, drafted: Tensor, vocab: int
+) -> tuple[Tensor, Tensor | None]:
+    """A drafter's next token as Sampler.propose, from logits of all words, or [1, total] of the shortlist. `vocab`: the
+    target's."""
+    if words is None:
+        return session.sampler.propose(logits, session, drafted)
+    if session.sampler.takes_likeliest:
+        return words.ids[likeliest(logits)], None
+    return session.sampler.propose(words.widened(logits, vocab), session, drafted)
+
+
+H = TypeVar("H", bound=ShortHead)
+
+
+class SharedShortlist(Generic[H]):
+    """A decoder's shortlist, which its drafters share and alone keep in memory. `cut` makes a short head, or None."""
+
+    def __init__(self, vocab: int, device: torch.device, cut: Callable[[Lengths], H | None]) -> None:
+        self.vocab, self.device, self.cut = vocab, device, cut
+        self._list: ref[Shortlist] | None = None
+        self._head: ref[H] | None = None
+
+    @property
+    def known(self) -> Shortlist | None:
+        return self._list() if self._list else None
+
+    @property
+    def head(self) -> H:
+        found = self._head() if self._head else None
+        assert found is not None
+        return found
+
+    def shortlist(self, shorten: Shorten) -> Shortlist | None:
+        """The shortlist in use, else a new one; None where all words are used, or the head cannot be cut."""
+        lengths = shorten(self.vocab)
+        if lengths is None or self.known:
+            return self.known if lengths else None
+        head = self.cut(lengths)
+        if head is None:
+            return None
+        made = Shortlist(head, lengths, self.vocab, self.device)
+        self._list, self._head = ref(made), ref(head)
+        return made
