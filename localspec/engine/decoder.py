@@ -137,6 +137,10 @@ class Decoder:
     def shortlist(self, shorten: Shorten) -> Shortlist | None:
         return self.shared.shortlist(shorten)
 
+    @property
+    def copied_bytes(self) -> int:
+        return self.shared.num_bytes
+
     @torch.inference_mode()
     def forward(
         self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False

@@ -157,6 +157,11 @@ class Resident(Target, Protocol):
 class Shortened(Resident, Protocol):
     """A decoder that can read the logits of some words alone: the torch decoder and the CPU engine's."""
 
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that the shortlist has copied of the head."""
+        ...
+
     def shortlist(self, shorten: Shorten) -> Shortlist | None:
         """The words that `short` logits are of: those that are in use already, if any are. None where all are used."""
         ...

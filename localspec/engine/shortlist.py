@@ -17,6 +17,7 @@ from weakref import ref
 import torch
 from torch import Tensor
 
+from localspec.engine.protocols import Resident, can_shorten
 from localspec.engine.sampling import likeliest, on_device
 from localspec.engine.session import Session
 
@@ -158,6 +159,12 @@ def propose(
     return session.sampler.propose(words.widened(logits, vocab), session, drafted)
 
 
+def drafter_bytes(target: Resident, *own: Resident) -> int:
+    """Bytes in memory for drafting: the drafter's own decoders, and what short heads have copied."""
+    copied = [one.copied_bytes for one in (target, *own) if can_shorten(one)]
+    return sum(copied) + sum(decoder.weights.num_bytes for decoder in own)
+
+
 H = TypeVar("H", bound=ShortHead)
 
 
@@ -172,6 +179,12 @@ class SharedShortlist(Generic[H]):
     @property
     def known(self) -> Shortlist | None:
         return self._list() if self._list else None
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of the copies that are held now."""
+        known = self.known
+        return known.head.num_bytes if known else 0
 
     @property
     def head(self) -> H:

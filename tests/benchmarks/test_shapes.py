@@ -254,9 +254,9 @@ class Counted(Decoder):
 
     drafted: list[int]
 
-    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+    def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
         self.drafted += ids.tolist()
-        return super().early(ids, exit_layer, position)
+        return super().early(ids, exit_layer, position, short=short)
 
 
 def drafts(rate: float, k: str, monkeypatch: pytest.MonkeyPatch, max_tokens: int = 60) -> tuple[Any, Any, list[int]]:

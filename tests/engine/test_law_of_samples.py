@@ -22,6 +22,7 @@ from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
 from localspec.engine.sampling import Sampling, shape
 from localspec.engine.session import Session
+from localspec.engine.shortlist import Shorten, never
 from tests.support.fakes import ScriptedModel, scripted_draft_model
 from tests.support.models import tiny_decoder
 
@@ -153,7 +154,7 @@ def check_seeds(k: int, sampling: Sampling, n: int) -> None:
     check_law(through_the_loop(scripted_session(), lambda n: Seeded(sampling, n), k, n), markov(sampling))
 
 
-def check_early_exit(n: int) -> None:
+def check_early_exit(n: int, shorten: Shorten = never) -> None:
     """Rejection sampling over a real decoder whose first layer drafts: exit states and shared cache under the law."""
     sampling = Sampling(temperature=1.6)
     decoder = tiny_decoder(vocab_size=V, hidden_size=8, intermediate_size=8, num_hidden_layers=2, context=16)
@@ -166,7 +167,8 @@ def check_early_exit(n: int) -> None:
     expected = joint(sampling, logits)
     decoder.crop(0)
     sampler = Rejection(sampling, torch.Generator().manual_seed(23))
-    check_law(through_the_loop(Session(decoder, EarlyExitDrafter(decoder, 1)), lambda _: sampler, 2, n), expected)
+    session = Session(decoder, EarlyExitDrafter(decoder, 1, shorten=shorten))
+    check_law(through_the_loop(session, lambda _: sampler, 2, n), expected)
 
 
 def name(combination: tuple[int, Sampling, bool]) -> str:

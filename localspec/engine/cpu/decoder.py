@@ -177,6 +177,10 @@ class PackedDecoder:
     def shortlist(self, shorten: Shorten) -> Shortlist | None:
         return self._shared.shortlist(shorten)
 
+    @property
+    def copied_bytes(self) -> int:
+        return self._shared.num_bytes
+
     def _head_of(self, *, short: bool) -> tuple[int, int, int]:
         """The head's address in a table, its outputs and its bytes."""
         if short:

@@ -47,8 +47,8 @@ class PackedShortHead:
 
 
 def parts(data: Tensor) -> tuple[Tensor, Tensor]:
-    """Scales and codes of [blocks, groups, record], as views [blocks, groups, runs, 2, 16, bytes]: an output's are those
-    of its half of a block and its lane."""
+    """Scales and codes of [blocks, groups, record] as views [blocks, groups, runs, 2, 16, bytes]: an output is half a
+    block's lane."""
     blocks, groups, record = data.shape
     scales = data[:, :, :SCALE_BYTES].view(blocks, groups, 1, 2, 16, 2)
     codes = data[:, :, SCALE_BYTES:].view(blocks, groups, (record - SCALE_BYTES) // (4 * OUTPUTS), 2, 16, 4)
