@@ -6,11 +6,13 @@ E - 1 is handed to the verify forward. It needs no prefill, and holds no memory 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from localspec.engine.drafters.empty import empty
-from localspec.engine.protocols import Draft, ExitStates, Layered
+from localspec.engine.protocols import Choice, Draft, ExitStates, Layered, Offer
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
 from localspec.engine.shortlist import Shorten, propose, usual
@@ -18,6 +20,8 @@ from localspec.engine.shortlist import Shorten, propose, usual
 
 class EarlyExitDrafter:
     """Drafts with layers 0..exit_layer - 1 of the target, its final norm and its head, shortened where it is long."""
+
+    kind = "early-exit"
 
     def __init__(self, target: Layered, exit_layer: int, *, shorten: Shorten = usual) -> None:
         self.target = target
@@ -27,10 +31,13 @@ class EarlyExitDrafter:
     def prefill(self, session: Session) -> None:
         pass  # the target's own prefill fills the shared cache
 
-    def draft(self, session: Session, k: int) -> Draft:
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:  # noqa: ARG002
+        return (Offer(self.kind, most),)
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
         token, drafted, probs, states, sums = session.pending, session.nothing, [], [], []
         words = self.shortlist if self.shortlist and self.shortlist.follow(session) else None
-        for position in range(k):
+        for position in range(choice.k):
             session.check_cancel()
             at = self.target.length + position
             state, logits = self.target.early(token, self.exit_layer, at, short=words is not None)
@@ -44,7 +51,7 @@ class EarlyExitDrafter:
         if not states:
             return empty(session)
         finite(torch.stack(sums))  # once: on a GPU every read waits for it
-        return Draft(drafted, stack(probs), ExitStates(self.exit_layer, torch.cat(states)))
+        return Draft(drafted, stack(probs), ExitStates(self.exit_layer, torch.cat(states)), (self.kind,) * len(states))
 
     def crop(self, length: int) -> None:
         if self.shortlist:
