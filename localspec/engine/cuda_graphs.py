@@ -18,11 +18,12 @@ from localspec.core.errors import first_line
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
 from localspec.engine.decoder import Decoder, Span, Weights
+from localspec.engine.lengths import Shorten
 from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS
 from localspec.engine.linear import EightBit
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.protocols import ExitStates
-from localspec.engine.shortlist import Shorten, Shortlist
+from localspec.engine.shortlist import Shortlist
 
 SHORTEST = 256  # positions of the first KV bucket; each next one is twice as long
 TRIED = 8  # rows that are replayed as a check at the start
@@ -109,8 +110,8 @@ class Graphed(Decoder):
         self.graphs.clear()
         super().close()
 
-    def shortlist(self, shorten: Shorten) -> Shortlist | None:
-        known, found = self.shared.known, super().shortlist(shorten)
+    def shortlist(self, words: int, shorten: Shorten) -> Shortlist | None:
+        known, found = self.shared.known, super().shortlist(words, shorten)
         if found is not known:  # recorded graphs read the head of another one, which is gone
             self.graphs = {shape: graph for shape, graph in self.graphs.items() if not shape.short}
         return found

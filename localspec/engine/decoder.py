@@ -17,12 +17,13 @@ from torch.nn import functional
 
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
+from localspec.engine.lengths import Shorten
 from localspec.engine.linear import Linear
 from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
 from localspec.engine.short_head import shortened
-from localspec.engine.shortlist import SharedShortlist, Shorten, Shortlist
+from localspec.engine.shortlist import SharedShortlist, Shortlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Decoder:
         self.cos, self.sin = cos.to(self.device), sin.to(self.device)
         self.layer_bytes = weights.layer_bytes
         self.columns = torch.arange(cache.context, device=self.device)
-        self.shared = SharedShortlist(arch.vocab_size, self.device, partial(shortened, weights.head))
+        self.shared = SharedShortlist(self.device, partial(shortened, weights.head))
 
     @property
     def length(self) -> int:
@@ -134,8 +135,8 @@ class Decoder:
         if self.weights.stream:
             self.weights.stream.close()
 
-    def shortlist(self, shorten: Shorten) -> Shortlist | None:
-        return self.shared.shortlist(shorten)
+    def shortlist(self, words: int, shorten: Shorten) -> Shortlist | None:
+        return self.shared.shortlist(words, shorten)
 
     @property
     def copied_bytes(self) -> int:

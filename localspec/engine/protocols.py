@@ -16,8 +16,9 @@ from localspec.core.events import Origin
 from localspec.engine.arch import Arch
 
 if TYPE_CHECKING:
+    from localspec.engine.lengths import Shorten
     from localspec.engine.session import Session
-    from localspec.engine.shortlist import Shorten, Shortlist
+    from localspec.engine.shortlist import Shortlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,8 +200,9 @@ class Shortened(Resident, Protocol):
         """Bytes that the shortlist has copied of the head."""
         ...
 
-    def shortlist(self, shorten: Shorten) -> Shortlist | None:
-        """The words that `short` logits are of: those that are in use already, if any are. None where all are used."""
+    def shortlist(self, words: int, shorten: Shorten) -> Shortlist | None:
+        """Which of the first `words` ids `short` logits are of: the list in use already, if there is one. None where
+        all are used."""
         ...
 
     def forward(

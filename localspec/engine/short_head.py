@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from localspec.engine.lengths import Lengths
 from localspec.engine.linear import Cuttable, Dense, Linear
-from localspec.engine.shortlist import Lengths
 
 
 class TorchShortHead:
@@ -17,7 +17,7 @@ class TorchShortHead:
 
     def __init__(self, head: Cuttable, first: Linear, lengths: Lengths) -> None:
         self.whole, self.first, self.lengths = head, first, lengths
-        self.others = Dense(head.rows(torch.arange(lengths.first, lengths.total)))
+        self.others = Dense(head.rows(torch.arange(lengths.slots)))
 
     @property
     def num_bytes(self) -> int:

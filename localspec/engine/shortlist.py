@@ -10,54 +10,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 from weakref import ref
 
 import torch
 from torch import Tensor
 
+from localspec.engine.lengths import Lengths, Shorten
 from localspec.engine.protocols import Resident, can_shorten
 from localspec.engine.sampling import likeliest, on_device
 from localspec.engine.session import Session
 
-LONGEST = 32768  # first ids; docs/measurements.md, "A draft head of fewer words"
-SHORTEST = 16000  # half of a vocabulary below that covers too little, and saves too little
-SLOTS = 1024  # of others; a multiple of 32, as packed heads have outputs
 WINDOW = 256  # tokens over which the missing ones are counted
 MOST_MISSING = 12  # of them, 5 %: with more, the whole head is used
 FEW_MISSING = 6  # with no more, the short one again
 MOST_READ = 8192  # tokens of a prompt that are looked through
 
 
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """How many first ids a shortlist has, and how many slots for others."""
-
-    first: int
-    slots: int
-
-    @property
-    def total(self) -> int:
-        return self.first + self.slots
-
-
-Shorten = Callable[[int], Lengths | None]
-"""From the number of words that can be drafted to the lengths of a shortlist; None where all are used."""
-
-
-def usual(vocab: int) -> Lengths | None:
-    """Half of the words, at most LONGEST; None where they are few."""
-    first = min(vocab // 2, LONGEST) // 32 * 32
-    return Lengths(first, SLOTS) if first >= SHORTEST else None
-
-
-def never(vocab: int) -> None:
-    """Always the whole head."""
-
-
 class ShortHead(Protocol):
-    """A head's first rows, and behind them slots with copies of others: at the start, of those that follow."""
+    """A head's first rows, and behind them slots for copies of others."""
 
     @property
     def num_bytes(self) -> int:
@@ -75,15 +46,16 @@ class ShortHead(Protocol):
 
 
 class Shortlist:
-    """Which ids a short head has, and whether it is used. `ids` [total]: the id of each of its logits."""
+    """Which of the first `words` ids a short head has, and whether it is used. `ids` [total]: the id of each of its
+    logits."""
 
-    def __init__(self, head: ShortHead, lengths: Lengths, vocab: int, device: torch.device) -> None:
-        self.head, self.lengths, self.vocab = head, lengths, vocab
-        self.ids = torch.arange(lengths.total, device=device)
+    def __init__(self, head: ShortHead, lengths: Lengths, words: int, device: torch.device) -> None:
+        self.head, self.lengths, self.words = head, lengths, words
+        last = range(words - lengths.slots, words)  # at the start: where control tokens are
+        self.ids = torch.tensor([*range(lengths.first), *last], device=device)
         self.is_used = True
-        first, total = lengths.first, lengths.total
-        self._slots = {token: token - first for token in range(total - 1, first - 1, -1)}  # the longest unmet first
-        self._stale: dict[int, int] = {}  # slots whose row is not copied yet
+        self._slots = {token: slot for slot, token in enumerate(last)}  # the longest unmet first
+        self._stale = dict(enumerate(last))  # slots whose row is not copied yet
         self._missing: deque[int] = deque()  # positions, by `_count`, of tokens that were missing
         self._count = self._read = 0
 
@@ -108,7 +80,7 @@ class Shortlist:
     def meet(self, token: int) -> None:
         """Counts a token, and whether it was missing; then it is there."""
         self._count += 1
-        if token < self.lengths.first or token >= self.vocab:
+        if token < self.lengths.first or token >= self.words:
             return
         if token not in self._slots:
             self._missing.append(self._count)
@@ -117,7 +89,7 @@ class Shortlist:
     def keep(self, tokens: Iterable[int]) -> None:
         """Keeps tokens in the list, met or not."""
         for token in tokens:
-            if self.lengths.first <= token < self.vocab:
+            if self.lengths.first <= token < self.words:
                 self._touch(token)
 
     def _touch(self, token: int) -> None:
@@ -171,8 +143,8 @@ H = TypeVar("H", bound=ShortHead)
 class SharedShortlist(Generic[H]):
     """A decoder's shortlist, which its drafters share and alone keep in memory. `cut` makes a short head, or None."""
 
-    def __init__(self, vocab: int, device: torch.device, cut: Callable[[Lengths], H | None]) -> None:
-        self.vocab, self.device, self.cut = vocab, device, cut
+    def __init__(self, device: torch.device, cut: Callable[[Lengths], H | None]) -> None:
+        self.device, self.cut = device, cut
         self._list: ref[Shortlist] | None = None
         self._head: ref[H] | None = None
 
@@ -192,14 +164,14 @@ class SharedShortlist(Generic[H]):
         assert found is not None
         return found
 
-    def shortlist(self, shorten: Shorten) -> Shortlist | None:
+    def shortlist(self, words: int, shorten: Shorten) -> Shortlist | None:
         """The shortlist in use, else a new one; None where all words are used, or the head cannot be cut."""
-        lengths = shorten(self.vocab)
+        lengths = shorten(words)
         if lengths is None or self.known:
             return self.known if lengths else None
         head = self.cut(lengths)
         if head is None:
             return None
-        made = Shortlist(head, lengths, self.vocab, self.device)
+        made = Shortlist(head, lengths, words, self.device)
         self._list, self._head = ref(made), ref(head)
         return made

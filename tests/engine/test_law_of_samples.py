@@ -17,12 +17,12 @@ from torch import Tensor
 from localspec.engine import acceptance
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.lengths import Shorten, never
 from localspec.engine.policy import Constant
 from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
 from localspec.engine.sampling import Sampling, shape
 from localspec.engine.session import Session
-from localspec.engine.shortlist import Shorten, never
 from tests.support.fakes import ScriptedModel, scripted_draft_model
 from tests.support.models import tiny_decoder
 

@@ -13,29 +13,22 @@ import pytest
 import torch
 
 from localspec.engine import shortlist as shortlist_module
+from localspec.engine.arch import read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.lengths import LONGEST, SLOTS, Lengths, never, usual
 from localspec.engine.linear import Dense
-from localspec.engine.protocols import Drafter, Round
+from localspec.engine.protocols import Choice, Drafter, Round
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.engine.shortlist import (
-    FEW_MISSING,
-    LONGEST,
-    MOST_MISSING,
-    SLOTS,
-    WINDOW,
-    Lengths,
-    Shortlist,
-    drafter_bytes,
-    never,
-    usual,
-)
+from localspec.engine.shortlist import FEW_MISSING, MOST_MISSING, WINDOW, Shortlist, drafter_bytes
+from localspec.loading.sources import Memory
+from localspec.loading.torch import assemble
 from tests.engine.test_law_of_samples import ENOUGH, check_early_exit
 from tests.support.fakes import GREEDY, ScriptedModel, generate, plain, prefilled, text
-from tests.support.models import TINY, tiny_decoder
+from tests.support.models import TINY, random_tensors, tiny_decoder
 
 VOCAB = TINY["vocab_size"]
 SHORT = Lengths(8, 8)
@@ -44,14 +37,24 @@ PENALISED = Sampling(temperature=0.0, repetition_penalty=1.3)
 SEEDED = Sampling(temperature=0.9, top_k=20, seed=42)
 
 
-def short(vocab: int) -> Lengths:  # noqa: ARG001 - of any length
+def short(words: int) -> Lengths:  # noqa: ARG001 - of any length
     return SHORT
+
+
+def of_words(words: int) -> Decoder:
+    """The target's weights with fewer words, or with more."""
+    config = {**TINY, "vocab_size": words}
+    weights = random_tensors(TINY, seed=1)
+    table = weights["model.embed_tokens.weight"]
+    weights["model.embed_tokens.weight"] = torch.cat((table, -table))[:words]
+    return assemble(read_arch(config), Memory(weights), dtype=torch.float64, context=256)
 
 
 DRAFTERS: dict[str, Callable[[Decoder], Any]] = {
     "early exit": lambda target: EarlyExitDrafter(target, 3, shorten=short),
     "draft model": lambda _: ModelDrafter(tiny_decoder(seed=1), VOCAB, shorten=short),
-    "smaller draft model": lambda _: ModelDrafter(tiny_decoder(seed=9, vocab_size=32), VOCAB, shorten=short),
+    "smaller draft model": lambda _: ModelDrafter(of_words(32), VOCAB, shorten=short),
+    "larger draft model": lambda _: ModelDrafter(of_words(48), VOCAB, shorten=short),
 }
 
 
@@ -94,7 +97,7 @@ def test_a_sampled_draft_has_probability_none_outside_the_list(kind: str) -> Non
     target = tiny_decoder(seed=1)
     drafter = DRAFTERS[kind](target)
     session = prefilled(target, drafter, PROMPT, Sampling(temperature=1.0))
-    draft = drafter.draft(session, 3)
+    draft = drafter.draft(session, Choice(3))
     on = torch.zeros(VOCAB, dtype=torch.bool)
     on[drafter.shortlist.ids] = True
     assert draft.probs is not None
@@ -113,7 +116,7 @@ def test_a_sampled_draft_has_probability_none_outside_the_list(kind: str) -> Non
 
 def list_of(lengths: Lengths = SHORT, vocab: int = VOCAB) -> tuple[Shortlist, Session]:
     target = tiny_decoder(seed=1, vocab_size=vocab)
-    found = target.shortlist(lambda _: lengths)
+    found = target.shortlist(vocab, lambda _: lengths)
     assert found is not None
     return found, Session(target, NoDrafter())
 
@@ -171,6 +174,14 @@ def test_tokens_taken_back_are_read_again() -> None:
     session.tokens = [20, 33]
     words.follow(session)
     assert 33 in words
+
+
+def test_control_tokens_are_there_before_they_are_met() -> None:
+    """They are the last ids of a vocabulary."""
+    words, session = list_of()
+    session.tokens = [20]
+    assert words.follow(session)
+    assert {VOCAB - 1, VOCAB - 2} <= set(words.ids.tolist())
 
 
 # Coverage
@@ -278,4 +289,4 @@ def test_a_head_with_a_bias_is_used_whole() -> None:
     assert isinstance(target.weights.head, Dense)
     head = replace(target.weights.head, bias=torch.zeros(VOCAB, dtype=torch.float64))
     biased = Decoder(target.arch, replace(target.weights, head=head), target.cache)
-    assert biased.shortlist(short) is None
+    assert biased.shortlist(VOCAB, short) is None

@@ -25,10 +25,11 @@ from localspec.engine.cpu.pool import MOST_THREADS, Pool
 from localspec.engine.cpu.program import Program
 from localspec.engine.cpu.short_head import shortened
 from localspec.engine.cpu.tables import describe_linear, table
+from localspec.engine.lengths import Shorten
 from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
-from localspec.engine.shortlist import SharedShortlist, Shorten, Shortlist
+from localspec.engine.shortlist import SharedShortlist, Shortlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +139,7 @@ class PackedDecoder:
         self._brought: dict[tuple[int, int], np.ndarray] = {}
         self._job = table(at.JOB_BYTES)
         self._pool: Pool | None = None
-        self._shared = SharedShortlist(arch.vocab_size, self.device, partial(shortened, weights.head))
+        self._shared = SharedShortlist(self.device, partial(shortened, weights.head))
         self._describe()
         self.set_threads(threads)
 
@@ -174,8 +175,8 @@ class PackedDecoder:
             self._end()
             self._pool = None
 
-    def shortlist(self, shorten: Shorten) -> Shortlist | None:
-        return self._shared.shortlist(shorten)
+    def shortlist(self, words: int, shorten: Shorten) -> Shortlist | None:
+        return self._shared.shortlist(words, shorten)
 
     @property
     def copied_bytes(self) -> int:

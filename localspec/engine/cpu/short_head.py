@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.formats import OUTPUTS, SCALE_BYTES
 from localspec.engine.cpu.pack import Packed
 from localspec.engine.cpu.tables import describe_linear, table
-from localspec.engine.shortlist import Lengths
+from localspec.engine.lengths import Lengths
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True, eq=False)
@@ -59,10 +60,10 @@ def shortened(head: Packed, lengths: Lengths) -> PackedShortHead | None:
     """The short head of these lengths; None unless they are whole blocks of weights alone."""
     if head.bias is not None or lengths.first % OUTPUTS or lengths.slots % OUTPUTS:
         return None
-    end, total = lengths.first // OUTPUTS, lengths.total // OUTPUTS
-    first, others = replace(head, data=head.data[:end]), replace(head, data=head.data[end:total].clone())
+    blocks, slots = lengths.first // OUTPUTS, lengths.slots // OUTPUTS
+    first, others = replace(head, data=head.data[:blocks]), replace(head, data=torch.zeros_like(head.data[:slots]))
     linears = table(2 * at.LINEAR_BYTES)
     describe_linear(linears, 0, first)
     describe_linear(linears, at.LINEAR_BYTES, others)
-    linears[at.MORE // 8] = total - end
+    linears[at.MORE // 8] = slots
     return PackedShortHead(head, first, others, linears)

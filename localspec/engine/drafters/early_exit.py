@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 
 from localspec.engine.drafters.empty import empty
+from localspec.engine.lengths import Shorten, usual
 from localspec.engine.protocols import Choice, Draft, ExitStates, Layered, Offer
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
-from localspec.engine.shortlist import Shorten, propose, usual
+from localspec.engine.shortlist import propose
 
 
 class EarlyExitDrafter:
@@ -26,7 +27,7 @@ class EarlyExitDrafter:
     def __init__(self, target: Layered, exit_layer: int, *, shorten: Shorten = usual) -> None:
         self.target = target
         self.exit_layer = exit_layer
-        self.shortlist = target.shortlist(shorten)
+        self.shortlist = target.shortlist(target.arch.vocab_size, shorten)
 
     def prefill(self, session: Session) -> None:
         pass  # the target's own prefill fills the shared cache

@@ -14,11 +14,12 @@ from torch.nn import functional
 
 from localspec.engine.drafters.early_exit import stack
 from localspec.engine.drafters.empty import empty
+from localspec.engine.lengths import Shorten, usual
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.protocols import Choice, Draft, Offer, Resident, can_shorten
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
-from localspec.engine.shortlist import Shorten, propose, usual
+from localspec.engine.shortlist import propose
 
 
 class ModelDrafter:
@@ -30,8 +31,8 @@ class ModelDrafter:
     def __init__(self, decoder: Resident, vocab: int, *, shorten: Shorten = usual) -> None:
         self.decoder = decoder
         self.vocab = vocab
-        common = min(vocab, decoder.arch.vocab_size)  # words that can be drafted
-        self.shortlist = decoder.shortlist(lambda _: shorten(common)) if can_shorten(decoder) else None
+        words = min(vocab, decoder.arch.vocab_size)  # those that both have
+        self.shortlist = decoder.shortlist(words, shorten) if can_shorten(decoder) else None
 
     def prefill(self, session: Session) -> None:
         """Reads all but the pending token, in chunks; nothing when the prompt is longer than its context."""

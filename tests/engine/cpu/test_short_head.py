@@ -11,9 +11,10 @@ from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.lengths import Lengths
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.engine.shortlist import Lengths, drafter_bytes
+from localspec.engine.shortlist import drafter_bytes
 from tests.support.fakes import GREEDY, generate, text
 from tests.support.packed_models import KINDS, packed_decoder, random_ids, threaded
 
@@ -24,7 +25,7 @@ SHORT = Lengths(64, 64)
 SEEDED = Sampling(temperature=0.9, seed=7)
 
 
-def short(vocab: int) -> Lengths:  # noqa: ARG001 - of any length
+def short(words: int) -> Lengths:  # noqa: ARG001 - of any length
     return SHORT
 
 
@@ -38,7 +39,7 @@ def always_used(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_logits_are_the_whole_heads_bit_for_bit(kind: PackedFormat, rows: int, threads: int) -> None:
     with threaded(threads, seed=1, kind=kind, vocab_size=VOCAB) as decoder:
-        words = decoder.shortlist(short)
+        words = decoder.shortlist(VOCAB, short)
         assert words is not None
         session = Session(decoder, NoDrafter())
         session.tokens = random_ids(100, vocab=VOCAB).tolist()
@@ -78,7 +79,7 @@ def test_the_text_is_plains_bit_for_bit(kind: PackedFormat, drafter: str, sampli
 def test_fewer_bytes_are_read_and_the_copies_counted(kind: PackedFormat) -> None:
     decoder = packed_decoder(seed=1, kind=kind, vocab_size=VOCAB)
     row = decoder.weights.head.num_bytes // decoder.weights.head.outputs
-    words = decoder.shortlist(short)
+    words = decoder.shortlist(VOCAB, short)
     assert words is not None
     assert drafter_bytes(decoder) == SHORT.slots * row
 
@@ -95,5 +96,5 @@ def test_fewer_bytes_are_read_and_the_copies_counted(kind: PackedFormat) -> None
 
 def test_lengths_that_are_no_whole_blocks_shorten_nothing() -> None:
     decoder: PackedDecoder = packed_decoder(seed=1, vocab_size=VOCAB)
-    assert decoder.shortlist(lambda _: Lengths(65, 64)) is None
-    assert decoder.shortlist(lambda _: Lengths(64, 16)) is None
+    assert decoder.shortlist(VOCAB, lambda _: Lengths(65, 64)) is None
+    assert decoder.shortlist(VOCAB, lambda _: Lengths(64, 16)) is None
