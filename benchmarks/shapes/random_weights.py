@@ -97,7 +97,7 @@ class Shape:
 SHAPES = {
     "llama2-7b": Shape(32, 4096, 11008, 32, 32, 32000),
     "llama-1b": Shape(16, 2048, 8192, 32, 8, 32000),
-    "llama-1b-128k": Shape(16, 2048, 8192, 32, 8, 128256),  # Llama-3.2-1B's sizes
+    "llama-1b-128k": Shape(16, 2048, 8192, 32, 8, 128256),  # a draft head is short
     "135m": Shape(30, 576, 1536, 9, 3, 49152),
     "tiny": Shape(8, 384, 1024, 6, 2, 4096),
 }
