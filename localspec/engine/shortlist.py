@@ -23,7 +23,7 @@ from localspec.engine.session import Session
 
 WINDOW = 256  # tokens over which the missing ones are counted
 MOST_MISSING = 12  # of them, 5 %: with more, the whole head is used
-FEW_MISSING = 6  # with no more, the short one again
+FEW_MISSING = 10  # with no more, the short one again
 MOST_READ = 8192  # tokens of a prompt that are looked through
 
 
