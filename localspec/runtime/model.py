@@ -37,6 +37,7 @@ from localspec.engine.protocols import Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session
+from localspec.engine.shortlist import drafter_bytes
 from localspec.loading.devices import is_lost
 from localspec.models.folding import READ_AS
 from localspec.models.prompt_sandbox import AnyPrompter
@@ -184,7 +185,7 @@ class Model:
         decoders = self._parts.decoders
         memory = msgspec.structs.replace(
             self.ready.memory,
-            drafter_bytes=sum(decoder.weights.num_bytes for decoder in decoders[1:]),
+            drafter_bytes=drafter_bytes(*decoders),
             kv_bytes=sum(decoder.cache.num_bytes for decoder in decoders),
         )
         return msgspec.structs.replace(self.ready, spec=self.spec, memory=memory)
@@ -342,7 +343,7 @@ class Model:
             ttft_ms=1000 * (prompt_seconds + step_seconds[0]) if step_seconds else 0.0,
             predicted_ms=1000 * sum(step_seconds),
             read_bytes=bytes_read,
-            drafter_bytes=sum(decoder.weights.num_bytes for decoder in self._parts.decoders[1:]),
+            drafter_bytes=drafter_bytes(*self._parts.decoders),
             kv_bytes=sum(decoder.cache.num_bytes for decoder in self._parts.decoders),
             peak_bytes=peak_bytes(),
             context_used=len(self._session.tokens),
