@@ -5,6 +5,7 @@ Token ids only. Tensors stay on the target's device; nothing here computes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 
@@ -183,6 +184,31 @@ class Drafter(Protocol):
 
     def crop(self, length: int) -> None:
         """Rolls back to `length` positions."""
+        ...
+
+
+class Translator(Protocol):
+    """Translates between the target's tokens and those of a drafter with another tokenizer, along one conversation."""
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The drafter's tokens that end its turn."""
+        ...
+
+    def follow(self, tokens: Sequence[int]) -> list[int]:
+        """The drafter's ids of the conversation, which is `tokens` to the target; none where nothing can be drafted."""
+        ...
+
+    def steps(self, most: int) -> int:
+        """How many tokens the drafter writes to propose so many."""
+        ...
+
+    def translate(self, tokens: Sequence[int], drafted: Sequence[int], most: int) -> list[int]:
+        """The target's ids, at most so many, of what the drafter wrote behind `tokens`."""
+        ...
+
+    def crop(self, length: int) -> None:
+        """Forgets the target's tokens from `length` on."""
         ...
 
 
