@@ -13,11 +13,13 @@ import click
 import torch
 from tokenizers import Tokenizer
 
+from localspec.core.paths import packaged
 from training import corpus, dialogue, network, snapshot, tokenizer, train
-from training.__main__ import DRAFT, DRAFT_DECISIONS, DRAFT_RATE, keep_memory
+from training.__main__ import DRAFT, DRAFT_RATE, keep_memory
 from training.averages import Averages
 from training.meter import Meter
 
+GUIDE = packaged("assets/guide/target")
 STEPS, BATCH_TOKENS = 600, 2048
 OTHER_SIZE = tokenizer.VOCAB_SIZE // 2
 
@@ -25,7 +27,7 @@ OTHER_SIZE = tokenizer.VOCAB_SIZE // 2
 def tokenizers(text: corpus.Corpus) -> dict[str, Tokenizer]:
     """Guide's tokenizer, and the other one."""
     return {
-        "own": tokenizer.train(dialogue.tokenizer_texts(text), dialogue.openings(text)),
+        "own": Tokenizer.from_file(str(GUIDE / "tokenizer.json")),
         "other": tokenizer.train(dialogue.tokenizer_texts(text), (), OTHER_SIZE),
     }
 
@@ -33,14 +35,15 @@ def tokenizers(text: corpus.Corpus) -> dict[str, Tokenizer]:
 def train_one(
     text: corpus.Corpus, words: Tokenizer, *, steps: int, name: str, shape: network.Shape = DRAFT, seed: int = 0
 ) -> network.Network:
-    """A draft model with this tokenizer: begun as an average of words, then trained on whole conversations."""
+    """A draft model with this tokenizer: begun as an average of words, then trained on whole answers, since which of
+    them is meant is the target's to decide."""
     torch.manual_seed(seed)
     model = network.Network(replace(shape, vocab_size=words.get_vocab_size()))
     averages = Averages(dialogue.asked(text, seed), words, shape.num_kv_heads * shape.head_dim, seed)
     with Meter("word averages", averages.steps) as meter:
         averages.learn(meter.report)
     averages.lay_into(model)
-    author = dialogue.Author(text, words, seed, DRAFT_DECISIONS, talks=True)
+    author = dialogue.Author(text, words, seed, decisions=0.0)
     with Meter(name, steps) as meter:
         run = train.Run(model, train.Schedule(steps, DRAFT_RATE, seed, half=False))
         train.train_text(run, meter.counted(author.batches(BATCH_TOKENS)), meter.report)

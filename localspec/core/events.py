@@ -76,7 +76,8 @@ class SpecCard(Record, frozen=True):
     """The drafter: kind "model", "early-exit" or "off" where there is none; `reason` says why.
 
     `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice. `plain_ms` is a plain
-    round's mean time in an earlier start on this machine, if there was one; `exit_layer` an early exit's.
+    round's mean time in an earlier start on this machine, if there was one; `exit_layer` an early exit's;
+    `translated`: the draft model has another tokenizer.
     """
 
     kind: str
@@ -86,6 +87,7 @@ class SpecCard(Record, frozen=True):
     plain_ms: float | None = None
     exit_layer: int | None = None
     mode: Mode = "auto"
+    translated: bool = False
 
     @property
     def switch(self) -> Mode:

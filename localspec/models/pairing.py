@@ -41,7 +41,9 @@ def compare(target: TokenizerText, drafter: TokenizerText) -> Verdict:
         fault = next(filter(None, map(loss, (first, second), ("target", "draft"))), "") if found else ""
     if found:
         detail = f"tokenizers differ ({found})"
-        return Verdict(False, "untranslatable", f"{detail}, and {fault}") if fault else Verdict(True, "translate", detail)
+        return (
+            Verdict(False, "untranslatable", f"{detail}, and {fault}") if fault else Verdict(True, "translate", detail)
+        )
     if others := _other_controls(first, second):
         count = f"{len(others)} control tokens" if len(others) > 1 else "a control token"
         return Verdict(True, "controls-differ", f"same tokens but for {count} ({others[0]})")

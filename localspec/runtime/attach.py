@@ -19,9 +19,10 @@ from localspec.core.requests import AskedDraft, ChangeDrafter, SpecWish, draft_l
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.table import DRAFTERS
+from localspec.engine.drafters.translated import TranslatedDrafter
 from localspec.engine.memory import give_back
 from localspec.engine.policy import SteerablePolicy
-from localspec.engine.protocols import Resident, is_layered
+from localspec.engine.protocols import Drafter, Resident, is_layered
 from localspec.engine.session import Session
 from localspec.loading.devices import gpu_faults
 from localspec.loading.kernels import load_decoder, verify
@@ -38,6 +39,7 @@ from localspec.runtime.notices import graph_notices
 from localspec.runtime.opened import Opened, Opening, plan_request, swept_key, timed_key
 from localspec.runtime.parts import Parts
 from localspec.runtime.sampling_defaults import defaults
+from localspec.runtime.translating import Translating
 
 
 def attach(
@@ -94,21 +96,44 @@ def make_drafting(
     """Loads what drafts, and makes the drafter with its policy and its card."""
     k = choice.k if k == "auto" else draft_length(k)
     own = yield from draft_decoder(choice, opened)
-    target = opened.target
-    drafter = DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
+    translating = open_translating(opened, choice)
+    drafter = make_drafter(choice, opened.target, own, translating)
     if choice.notice:
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
     wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
     return Drafting(
-        SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode),
+        spec(choice, k, plain_ms, wish),
         drafter if choice.kind == "off" else Guarded(drafter),
         SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
         greedy=choice.greedy,
         decoders=(own,) if own is not None else (),
         mark=mark,
+        translating=translating,
     )
+
+
+def open_translating(opened: Opened, choice: draft_choice.Choice) -> Translating | None:
+    """What translates between the two tokenizers, where they differ."""
+    if not choice.translates or choice.snapshot is None:
+        return None
+    return Translating.open(opened.prompter, opened.snapshot, choice.snapshot)
+
+
+def make_drafter(
+    choice: draft_choice.Choice, target: Resident, own: Resident | None, translating: Translating | None
+) -> Drafter:
+    if translating is not None:
+        assert own is not None
+        return TranslatedDrafter(own, translating.translation)
+    return DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
+
+
+def spec(choice: draft_choice.Choice, k: DraftLength, plain_ms: float | None, wish: SpecWish) -> SpecCard:
+    """The drafter as the user sees it."""
+    layer = choice.exit_layer or None
+    return SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, layer, wish.mode, choice.translates)
 
 
 def card(opened: Opened) -> ModelCard:

@@ -9,12 +9,13 @@ from localspec.core.locks import Lock
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.policy import SteerablePolicy
 from localspec.engine.protocols import Drafter, Resident
+from localspec.runtime.translating import Translating
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
     """`decoders` are the drafter's own, closed with it; `mark`: that its files are in use. `greedy`: it drafts its most
-    likely tokens."""
+    likely tokens. `translating`: of a drafter with another tokenizer."""
 
     spec: SpecCard
     drafter: Drafter
@@ -22,11 +23,14 @@ class Drafting:
     greedy: bool = False
     decoders: tuple[Resident, ...] = ()
     mark: Lock | None = None
+    translating: Translating | None = None
 
     def close(self) -> None:
         """Frees its memory. Twice does no harm."""
         for decoder in self.decoders:
             decoder.close()
+        if self.translating is not None:
+            self.translating.close()
         if self.mark is not None:
             self.mark.close()
 

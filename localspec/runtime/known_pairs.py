@@ -64,7 +64,9 @@ class KnownPairs:
     @cached_property
     def _fit(self) -> frozenset[str]:
         """The pairs of tokenizers that were found fit, with the same tokens."""
-        return frozenset(key for key, verdict in REMEMBERED.read().items() if verdict.ok and verdict.reason != TRANSLATE)
+        return frozenset(
+            key for key, verdict in REMEMBERED.read().items() if verdict.ok and verdict.reason != TRANSLATE
+        )
 
     @cached_property
     def _rows(self) -> frozenset[str]:
