@@ -24,7 +24,7 @@ from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.policy import SteerablePolicy
-from localspec.engine.protocols import Draft, Drafter, Round, Sampler
+from localspec.engine.protocols import Choice, Draft, Drafter, Offer, Round, Sampler
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -79,11 +79,14 @@ class ForcedAgreement:
     def prefill(self, session: Session) -> None:
         self.drafter.prefill(session)
 
-    def draft(self, session: Session, k: int) -> Draft:
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:
+        return self.drafter.offers(session, most)
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
         own = session.sampler
         session.sampler = Coin(own, self)
         try:
-            return self.drafter.draft(session, k)
+            return self.drafter.draft(session, choice)
         finally:
             session.sampler = own
 

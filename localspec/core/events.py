@@ -28,6 +28,15 @@ class Event(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
         return str(self.__struct_config__.tag)
 
 
+class Origin(Record, frozen=True):
+    """Where looked-up tokens were copied from: the conversation itself, another branch of the chat, a file, or a kept
+    chat; `position`: the first copied token in it."""
+
+    kind: Literal["conversation", "branch", "file", "chat"]
+    name: str = ""
+    position: int = 0
+
+
 class Proposal(Record, frozen=True):
     """A drafted token that the target rejected, with its probability to both, given what the draft had before it: sent
     where `draft_probabilities` were asked for."""

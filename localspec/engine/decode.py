@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import torch
@@ -18,11 +19,13 @@ from localspec.engine.sampling import finite
 from localspec.engine.session import Session
 
 
-def speculative_round(session: Session, k: int) -> Round:
-    """Drafts, verifies in one forward, keeps the longest prefix the target agrees with, adds one token of its own."""
+def speculative_round(session: Session, policy: Policy, most: int) -> Round:
+    """Drafts at most `most` tokens, verifies them in one forward, keeps the longest prefix that the target agrees with,
+    adds one token of its own."""
     started = perf_counter()
     try:
-        draft = session.drafter.draft(session, k)  # may be empty: then this is plain decoding
+        choice = policy.choose(most, partial(session.drafter.offers, session, most))
+        draft = session.drafter.draft(session, choice)  # may be empty: then this is plain decoding
         drafted = perf_counter()
         session.check_cancel()
         rows = torch.cat((session.pending, draft.tokens.to(session.device)))
@@ -32,15 +35,16 @@ def speculative_round(session: Session, k: int) -> Round:
         session.commit(tokens)
     finally:
         session.roll_back()  # what was not committed; a cancel is no special case
-    return Round(tokens, tuple(draft.tokens.tolist()), accepted, drafted - started, perf_counter() - drafted)
+    proposed, ended = tuple(draft.tokens.tolist()), perf_counter()
+    return Round(tokens, proposed, accepted, drafted - started, ended - drafted, drafters=draft.drafters, choice=choice)
 
 
 def decode(session: Session, policy: Policy, *, max_tokens: int) -> Iterator[Round]:
     """Yields rounds until a stop id, `max_tokens` or the end of the context; the last one says which."""
     left = max_tokens
     while left > 0:
-        k = min(policy.next(), left - 1, session.tokens_left - 1)
-        done = check_end(speculative_round(session, k), session, left)
+        most = min(left, session.tokens_left) - 1
+        done = check_end(speculative_round(session, policy, most), session, left)
         left -= len(done.tokens)
         policy.observe(done)
         yield done

@@ -8,7 +8,7 @@ between policies between any two rounds.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, repeat
 from math import inf, sqrt
 from operator import mul
@@ -17,7 +17,7 @@ from typing import Literal, Protocol
 
 from localspec.core.events import DraftLength, Mode
 from localspec.core.requests import MAX_DRAFT, PROBE_EVERY
-from localspec.engine.protocols import Round
+from localspec.engine.protocols import PLAIN, Choice, Offer, Round
 
 FIRST_PROBES = (2, 5, 9)
 PROBE_GAPS = (*[1] * 7, 2, 4)  # times the gap: soon ten probes, of which a speed-up is made; the last one repeats
@@ -35,9 +35,11 @@ DRAFT_COSTS = 1.1  # rounds without one, at least
 
 
 class Policy(Protocol):
-    """Chooses k, and learns from the round that it led to."""
+    """Chooses what is drafted and how much of it, and learns from the round that it led to."""
 
-    def next(self) -> int: ...
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+        """Chooses at most `most` tokens of one of the offers; asking for them costs a look-up's scan."""
+        ...
 
     def observe(self, done: Round) -> None: ...
 
@@ -48,11 +50,18 @@ class Constant:
     def __init__(self, k: int) -> None:
         self.k = k
 
-    def next(self) -> int:
-        return self.k
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+        return first(self.k, most, offers)
 
     def observe(self, done: Round) -> None:
         pass
+
+
+def first(k: int, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+    """The first k tokens of the first offer."""
+    for offer in offers() if min(k, most) > 0 else ():
+        return Choice(min(k, most, offer.most), offer)
+    return PLAIN
 
 
 class Heuristic:
@@ -61,8 +70,8 @@ class Heuristic:
     def __init__(self, start: int = 5) -> None:
         self.k = start
 
-    def next(self) -> int:
-        return self.k
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+        return first(self.k, most, offers)
 
     def observe(self, done: Round) -> None:
         if done.drafted:
@@ -127,7 +136,11 @@ class Auto:
         self.rounds = 0
         self.allowance = 0.0  # seconds that exploring may still lose
 
-    def next(self) -> int:
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+        return first(self.length(), most, offers)
+
+    def length(self) -> int:
+        """The length that promises most, or one that is worth exploring."""
         tried = self.costs.medians
         for k in FIRST_TRIES:
             if k not in tried and self.least <= k <= self.max_k:
@@ -197,10 +210,10 @@ class Probed:
         self.probes = probe_rounds(every)
         self.next_probe = next(self.probes)
 
-    def next(self) -> int:
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
         if self.rounds + 1 == self.next_probe:
-            return 0
-        return self.policy.next()
+            return PLAIN
+        return self.policy.choose(most, offers)
 
     def observe(self, done: Round) -> None:
         self.rounds += 1
@@ -243,8 +256,8 @@ class SteerablePolicy:
             return Constant(0)
         return self.auto if self.mode == "off" else self.probed.policy
 
-    def next(self) -> int:
-        return self.probed.next()
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+        return self.probed.choose(most, offers)
 
     def observe(self, done: Round) -> None:
         self.probed.observe(done)

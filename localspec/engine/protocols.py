@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
+from localspec.core.events import Origin
 from localspec.engine.arch import Arch
 
 if TYPE_CHECKING:
@@ -30,15 +31,48 @@ class ExitStates:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """What one drafter could propose in the next round, and what is known of it beforehand.
+
+    `drafter`: its kind, a row of DRAFTERS; `most`: how many tokens at most. `tokens`: those that cost nothing to
+    propose, () where they cost forwards. `bucket`: a small number that says how far they can be trusted, of a
+    look-up its match length and votes; `origin`: where they were copied from.
+    """
+
+    drafter: str
+    most: int
+    tokens: tuple[int, ...] = ()
+    bucket: int = 0
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which offer is drafted in the next round, and how many tokens of it; without an offer, whatever there is.
+
+    `graft`: looked-up tokens; where they begin with the k drafted ones, the rest of them follow in the draft.
+    """
+
+    k: int = 0
+    offer: Offer | None = None
+    graft: tuple[int, ...] = ()
+
+
+PLAIN = Choice()
+
+
+@dataclass(frozen=True, slots=True)
 class Draft:
     """k proposed tokens [k]; `probs` [k, vocab] they were sampled from; None for a greedy draft.
 
-    `exit_states` lets the verify forward start where an early-exit drafter stopped.
+    `exit_states` lets the verify forward start where an early-exit drafter stopped. `drafters`: the kind of drafter
+    that proposed each token.
     """
 
     tokens: Tensor
     probs: Tensor | None = None
     exit_states: ExitStates | None = None
+    drafters: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return self.tokens.shape[0]
@@ -60,9 +94,9 @@ class DraftProbabilities:
 class Round:
     """The result of a round: `tokens` were committed, the first `accepted` of them drafted.
 
-    `draft`: the proposed tokens; the last `ignored` of them are behind the end of the answer, never tested.
-    `ended`: why the generation stops here, if it does. `seconds` cover the whole round. `probabilities` are the
-    draft's, if they were asked for.
+    `draft`: the proposed tokens, and `drafters` the kind of each; the last `ignored` of them are behind the end of the
+    answer, never tested. `choice`: what the policy asked for. `ended`: why the generation stops here, if it does.
+    `seconds` cover the whole round. `probabilities` are the draft's, if they were asked for.
     """
 
     tokens: tuple[int, ...]
@@ -73,6 +107,8 @@ class Round:
     ignored: int = 0
     ended: Literal["stop", "length", "context"] | None = None
     probabilities: DraftProbabilities | None = None
+    drafters: tuple[str, ...] = ()
+    choice: Choice = PLAIN
 
     @property
     def seconds(self) -> float:
@@ -178,8 +214,12 @@ class Drafter(Protocol):
         """Prefills the session's prompt, if the drafter needs to."""
         ...
 
-    def draft(self, session: Session, k: int) -> Draft:
-        """Proposes at most k tokens to follow the session's."""
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:
+        """What it could propose now, at most `most` tokens each; none where it has nothing."""
+        ...
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
+        """Proposes at most choice.k tokens to follow the session's, and what is grafted on them."""
         ...
 
     def crop(self, length: int) -> None:

@@ -29,9 +29,9 @@ class RecordingSampler:
     def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
         found = self.sampler.accept(logits, draft, session)
         seen, self._seen = self._seen, []
-        complete = len(seen) == len(draft) > 0  # not if the drafter failed half-way, or has no logits
+        known = tuple(torch.cat(seen).tolist()) if 0 < len(seen) <= len(draft) else ()  # more: it failed half-way
         self.probabilities = DraftProbabilities(
-            drafter=tuple(torch.cat(seen).tolist()) if complete else (None,) * len(draft),
+            drafter=(*known, *[None] * (len(draft) - len(known))),  # looked-up tokens have none
             target=tuple(probability(logits[:-1], draft.tokens).tolist()),
         )
         return found

@@ -8,6 +8,7 @@ import torch
 from localspec.engine.arch import read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.protocols import Choice
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -63,7 +64,7 @@ def test_only_tokens_cross_and_what_they_were_sampled_from(sampling: Sampling, n
     with SecondDevice() as devices:
         session = prefilled(tiny_decoder(seed=1), ModelDrafter(draft_on("cuda", seed=2), VOCAB), PROMPT, sampling)
         devices.brought_bytes = 0
-        draft = session.drafter.draft(session, k)
+        draft = session.drafter.draft(session, Choice(k))
         assert devices.brought_bytes == 8 + 8 * k + 8 * k * numbers
         assert draft.tokens.device.type == "cpu"
         assert draft.probs is None or draft.probs.device.type == "cpu"
@@ -77,9 +78,9 @@ def test_nobody_waits_for_each_token_of_a_gpu():
         session.begin(make_sampler(Sampling()), stop_ids=frozenset(range(VOCAB)))
         for _ in session.prefill(PROMPT):
             pass
-        assert len(session.drafter.draft(session, 5)) == 5
+        assert len(session.drafter.draft(session, Choice(5))) == 5
         drafter.decoder, beside = draft_on("cpu", seed=2), session
-        assert len(session.drafter.draft(beside, 5)) == 1
+        assert len(session.drafter.draft(beside, Choice(5))) == 1
 
 
 def test_the_second_device_is_one():

@@ -139,7 +139,7 @@ MUTANTS = {
     "penalties a row late": Mutant("L3", sampling, "seen_tokens", "len(drafted) - rows,", "len(drafted) - rows - 1,"),
     "a stop rewinds one too few": Mutant("L3", decode, "cut", "+ length)", "+ length + 1)"),
     "a draft as long as the context": Mutant(
-        "L3", decode, "decode", "session.tokens_left - 1)", "session.tokens_left)"
+        "L3", decode, "decode", "session.tokens_left) - 1", "session.tokens_left) + 1"
     ),
     "what was missed is not read": Mutant(
         "L3", model.ModelDrafter, "draft", "session.tokens[self.decoder.length :]", "session.tokens[-1:]"

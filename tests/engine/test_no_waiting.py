@@ -12,7 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.model import ModelDrafter
-from localspec.engine.protocols import Drafter, Target
+from localspec.engine.protocols import Choice, Drafter, Target
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling, penalise
 from localspec.engine.session import Session
@@ -51,7 +51,7 @@ def looks(kind: str, sampling: Sampling, k: int, *, can_look: bool) -> tuple[int
     for _ in session.prefill(PROMPT):
         pass
     with Looks() as seen:
-        assert len(session.drafter.draft(session, k)) == k
+        assert len(session.drafter.draft(session, Choice(k))) == k
     return seen.count, seen.copies
 
 

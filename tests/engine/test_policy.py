@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import mul
 from statistics import fmean, median
@@ -13,8 +13,8 @@ import pytest
 from localspec.core.events import DraftLength, Mode
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed, SteerablePolicy, line
-from localspec.engine.protocols import Round
-from tests.support.virtual_time import policy_of, world
+from localspec.engine.protocols import Choice, Offer, Round
+from tests.support.virtual_time import length, policy_of, world
 
 pytestmark = pytest.mark.heavy
 
@@ -130,8 +130,8 @@ class SlowAtFirst:
     def __call__(self, k: int) -> float:
         return self.cost(k) * (self.times if k and self.left > 0 else 1)
 
-    def next(self) -> int:
-        return self.policy.next()
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+        return self.policy.choose(most, offers)
 
     def observe(self, done: Round) -> None:
         self.left -= done.drafted > 0
@@ -176,8 +176,8 @@ class Changing:
     def __call__(self, k: int) -> float:
         return (self.first if self.rounds < self.after else self.then)(k)
 
-    def next(self) -> int:
-        return self.policy.next()
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+        return self.policy.choose(most, offers)
 
     def observe(self, done: Round) -> None:
         self.rounds += 1
@@ -241,7 +241,7 @@ def test_a_round_that_a_stop_cut_short_teaches_nothing():
     policy = Auto()
     for _ in range(5):
         policy.observe(Round((1,), (1, 2, 3, 4), 1, 0.0, 1.0, ignored=3, ended="stop"))
-    assert policy.next() == Auto().next()
+    assert length(policy) == length(Auto())
     assert not policy.costs.medians
 
 
@@ -256,10 +256,10 @@ def test_auto_takes_rounds_of_any_length_it_did_not_ask_for():
     """The end of an answer or of the context makes a draft shorter; a round may take no time at all."""
     coins, policy = random.Random(0), Auto()
     for _ in range(2000):
-        drafted = coins.randint(0, min(policy.next(), 3))
+        drafted = coins.randint(0, min(length(policy), 3))
         accepted = coins.randint(0, drafted)
         policy.observe(Round((0,) * (accepted + 1), (0,) * drafted, accepted, 0.0, coins.choice([0.0, 1.0])))
-        assert 0 <= policy.next() <= 8
+        assert 0 <= length(policy) <= 8
 
 
 @pytest.mark.parametrize(
@@ -281,13 +281,13 @@ def test_heuristic_is_two_more_after_a_whole_draft_and_one_less_otherwise(
     k: int, drafted: int, accepted: int, then: int
 ):
     policy = Heuristic(k)
-    assert policy.next() == k
+    assert length(policy) == k
     policy.observe(Round((0,) * (accepted + 1), (0,) * drafted, accepted, 0.0, 1.0))
-    assert policy.next() == then
+    assert length(policy) == then
 
 
 def test_heuristic_starts_at_five():
-    assert Heuristic().next() == 5
+    assert length(Heuristic()) == 5
 
 
 @pytest.mark.parametrize("k", [0, 1, 7, 16])
@@ -309,15 +309,15 @@ def test_probes_are_rounds_2_5_and_9_then_every_16th_until_ten_and_every_64th(k:
 def test_probes_come_as_often_as_was_asked():
     policy = SteerablePolicy("on", 3, probe_every=8)
     for place in range(1, 120):
-        assert (policy.next() == 0) == (place in {2, 5, 9, 17, 25, 33, 41, 49, 57, 65, 81, 113}), place
-        policy.observe(Round((0,), (0,) * policy.next(), 0, 0.0, 1.0))
+        assert (length(policy) == 0) == (place in {2, 5, 9, 17, 25, 33, 41, 49, 57, 65, 81, 113}), place
+        policy.observe(Round((0,), (0,) * length(policy), 0, 0.0, 1.0))
 
 
 def test_a_probe_teaches_the_policy_too():
     policy = Auto()
     probed = Probed(policy)
     for place in (1, 2):
-        k = probed.next()
+        k = length(probed)
         assert k == (0 if place == 2 else 4)
         probed.observe(Round((0,), (0,) * k, 0, 0.0, 1.0))
     assert set(policy.costs.medians) == {0, 4}
@@ -341,14 +341,14 @@ def test_probes_cost_little():
 def test_policies_by_name():
     assert isinstance(policy_of("auto").probed.policy, Auto)
     assert isinstance(policy_of("heuristic").probed.policy, Heuristic)
-    assert policy_of("3").probed.policy.next() == 3
+    assert length(policy_of("3").probed.policy) == 3
 
 
 def rounds_of(policy: Policy, count: int, cost: str = "cheap draft") -> list[Round]:
     """So many more rounds."""
     done = []
     for _ in range(count):
-        k = policy.next()
+        k = length(policy)
         done.append(Round((0,) * (k + 1), (0,) * k, k, 0.0, COSTS[cost](k)))
         policy.observe(done[-1])
     return done

@@ -22,7 +22,7 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.policy import Auto, Constant, Policy, Probed
-from localspec.engine.protocols import Drafter, ExitStates
+from localspec.engine.protocols import Choice, Drafter, ExitStates
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session, common_prefix_length
@@ -446,4 +446,4 @@ def test_another_seed_is_another_text() -> None:
 def test_an_empty_draft_lies_on_the_sessions_device(drafter: Drafter) -> None:
     """On another device than the target's logits it could not be compared with them."""
     session = Session(ScriptedModel(50, seed=1), drafter, device="meta")
-    assert drafter.draft(session, 0).tokens.device.type == "meta"
+    assert drafter.draft(session, Choice(0)).tokens.device.type == "meta"

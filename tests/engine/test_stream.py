@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from benchmarks.shapes.layer_offload import offloaded
+from localspec.core.requests import MAX_DRAFT
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder
@@ -20,7 +21,8 @@ from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.offload import CopyIn, OnThread, Stream
-from localspec.engine.protocols import Drafter
+from localspec.engine.policy import Constant
+from localspec.engine.protocols import Choice, Drafter
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session
 from tests.engine import test_exact_in_float64 as exact
@@ -94,7 +96,7 @@ def test_a_round_brings_every_layer_that_is_not_resident_once_and_a_drafted_toke
     each, moved = target.layer_bytes, begun(target)
     for _ in range(4):
         before = len(moved)
-        speculative_round(session, k)
+        speculative_round(session, Constant(k), MAX_DRAFT)
         brought = moved[before:]
         assert sorted(brought) == list(range(exit_layer, LAYERS))
         assert sum(each[layer] for layer in brought) == (LAYERS - exit_layer) * each[-1]
@@ -107,7 +109,7 @@ def test_drafting_alone_brings_nothing(kind: str):
     session = session_of(target, EarlyExitDrafter(target, 2))
     before = len(begun(target))
     for _ in range(3):
-        session.drafter.draft(session, 8)
+        session.drafter.draft(session, Choice(8))
     assert len(begun(target)) == before
 
 
@@ -255,7 +257,7 @@ def test_a_drafter_with_weights_of_its_own_costs_the_target_nothing():
     target = streamed("float64", 1)
     session = session_of(target, ModelDrafter(tiny_decoder(seed=9, num_hidden_layers=1), VOCAB))
     before = len(begun(target))
-    speculative_round(session, 6)
+    speculative_round(session, Constant(6), MAX_DRAFT)
     assert len(begun(target)) - before == LAYERS - 1
 
 

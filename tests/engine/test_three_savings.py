@@ -9,11 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from localspec.core.requests import MAX_DRAFT
 from localspec.engine import cache as cache_module
 from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder, Span
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.policy import Constant
+from localspec.engine.protocols import Choice
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from tests.support.fakes import GREEDY, generate, prefilled, text
@@ -62,7 +65,7 @@ def test_a_round_runs_early_layers_on_k_plus_one_single_rows_and_late_layers_onc
     for _ in range(3):
         runs.clear()
         at = session.target.length
-        speculative_round(session, k)
+        speculative_round(session, Constant(k), MAX_DRAFT)
         singles = [Run(0, exit_layer, 1, at + place) for place in range(k + 1)]
         assert runs == [*singles, Run(exit_layer, LAYERS, k + 1, at)]
 
@@ -72,7 +75,7 @@ def test_a_round_without_drafts_is_one_row_through_all_layers(exit_layer: int, r
     session = early_exit_session(exit_layer)
     runs.clear()
     at = session.target.length
-    speculative_round(session, 0)
+    speculative_round(session, Constant(0), MAX_DRAFT)
     assert sum(run.rows * (run.last - run.first) for run in runs) == LAYERS
     assert all(run.position == at for run in runs)
 
@@ -80,10 +83,10 @@ def test_a_round_without_drafts_is_one_row_through_all_layers(exit_layer: int, r
 def test_a_draft_that_ends_early_costs_only_the_rows_it_has(runs: list[Run]) -> None:
     session = early_exit_session(2)
     assert isinstance(session.drafter, EarlyExitDrafter)
-    proposed = session.drafter.draft(session, 4).tokens.tolist()
+    proposed = session.drafter.draft(session, Choice(4)).tokens.tolist()
     session.stop_ids = frozenset(proposed[1:2])
     runs.clear()
-    done = speculative_round(session, 4)
+    done = speculative_round(session, Constant(4), MAX_DRAFT)
     ended = proposed.index(proposed[1]) + 1
     assert done.draft == tuple(proposed[:ended])
     assert runs == [*[Run(0, 2, 1, 6 + place) for place in range(ended + 1)], Run(2, LAYERS, ended + 1, 6)]
@@ -105,7 +108,7 @@ def test_early_exit_allocates_no_cache_and_writes_into_the_targets(monkeypatch: 
     session = Session(target, drafter)
     generate(session, PROMPT, max_tokens=12, policy=3)
     before = target.cache.store.clone()
-    drafter.draft(session, 3)
+    drafter.draft(session, Choice(3))
     assert (target.cache, target.cache.store.data_ptr(), target.cache.num_bytes) == held
     written = (target.cache.store != before).flatten(2).any(-1)
     expected = torch.zeros_like(written)
@@ -117,7 +120,7 @@ def test_early_exit_allocates_no_cache_and_writes_into_the_targets(monkeypatch: 
 def test_drafting_moves_no_counter() -> None:
     session = early_exit_session(2)
     before = session.target.length
-    session.drafter.draft(session, 5)
+    session.drafter.draft(session, Choice(5))
     assert session.target.length == before
 
 
@@ -132,7 +135,7 @@ def test_what_early_exit_saves_is_seen_in_weight_bytes_read() -> None:
     target = session.target
     assert isinstance(target, Decoder)
     layer, head, before = target.weights.layers[0].num_bytes, target.weights.head.num_bytes, target.bytes_read
-    speculative_round(session, 5)
+    speculative_round(session, Constant(5), MAX_DRAFT)
     assert target.bytes_read - before == 6 * layer + (LAYERS - 1) * layer + 6 * head
 
 

@@ -641,10 +641,10 @@ def test_exits_nobody_trained_are_told_of(models: Path):
 def test_a_drafter_that_crashes_costs_one_notice_and_no_text(round: int, models: Path, monkeypatch: pytest.MonkeyPatch):
     real, calls = EarlyExitDrafter.draft, iter(range(10**6))
 
-    def draft(self: EarlyExitDrafter, session: Any, k: int) -> Any:
+    def draft(self: EarlyExitDrafter, session: Any, choice: Any) -> Any:
         if next(calls) >= round:
             raise RuntimeError("a kernel went wrong\nwith details")
-        return real(self, session, k)
+        return real(self, session, choice)
 
     monkeypatch.setattr(EarlyExitDrafter, "draft", draft)
     with open_target(models) as plain, open_target(models, draft="early-exit:2", k=3) as llm:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from localspec.core.requests import DraftModel, DraftRequest, EarlyExit, LoadReq
 from localspec.engine.drafters import table
 from localspec.engine.drafters.empty import empty
 from localspec.engine.drafters.table import DRAFTERS, DrafterRow
-from localspec.engine.protocols import Draft, Resident
+from localspec.engine.protocols import Choice, Draft, Offer, Resident
 from localspec.engine.session import Session
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.runtime.api import load
@@ -33,9 +34,16 @@ class Repeat:
     def prefill(self, session: Session) -> None:
         pass
 
-    def draft(self, session: Session, k: int) -> Draft:
-        count = min(k, self.most)
-        return Draft(torch.tensor(session.tokens[-1:] * count)) if count > 0 else empty(session)
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:  # noqa: ARG002
+        return (Offer("repeat", min(most, self.most)),)
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
+        count = min(choice.k, self.most)
+        return (
+            Draft(torch.tensor(session.tokens[-1:] * count), drafters=("repeat",) * count)
+            if count > 0
+            else empty(session)
+        )
 
     def crop(self, length: int) -> None:
         pass

@@ -13,7 +13,7 @@ from localspec.engine.decode import decode
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.policy import Constant, Policy
-from localspec.engine.protocols import Draft, Drafter, ExitStates, Round, Target
+from localspec.engine.protocols import Choice, Draft, Drafter, ExitStates, Offer, Round, Target
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -92,7 +92,12 @@ def hash_step(word: int, token: int) -> int:
 
 
 class Stateless:
-    """A drafter that keeps nothing."""
+    """A drafter that keeps nothing and offers as much as it may."""
+
+    kind = "scripted"
+
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:  # noqa: ARG002
+        return (Offer(self.kind, most),)
 
     def prefill(self, session: Session) -> None:
         pass
@@ -108,8 +113,8 @@ class RandomDrafter(Stateless):
         self.vocab = vocab
         self.dice = random.Random(seed)
 
-    def draft(self, session: Session, k: int) -> Draft:  # noqa: ARG002
-        length = self.dice.randint(0, max(k, 0))
+    def draft(self, session: Session, choice: Choice) -> Draft:  # noqa: ARG002
+        length = self.dice.randint(0, max(choice.k, 0))
         return greedy_draft(self.dice.randrange(self.vocab) for _ in range(length))
 
 
@@ -119,19 +124,19 @@ class ScriptedDrafter(Stateless):
     def __init__(self, script: Sequence[int]) -> None:
         self.script = list(script)
 
-    def draft(self, session: Session, k: int) -> Draft:
+    def draft(self, session: Session, choice: Choice) -> Draft:
         at = len(session.tokens)
-        return greedy_draft(self.script[at : at + max(k, 0)])
+        return greedy_draft(self.script[at : at + max(choice.k, 0)])
 
 
 class NGramDrafter(Stateless):
     """What followed the last time the newest two tokens stood together."""
 
-    def draft(self, session: Session, k: int) -> Draft:
+    def draft(self, session: Session, choice: Choice) -> Draft:
         tokens = session.tokens
         for at in range(len(tokens) - 3, -1, -1):
             if tokens[at : at + 2] == tokens[-2:]:
-                return greedy_draft(tokens[at + 2 : at + 2 + max(k, 0)])
+                return greedy_draft(tokens[at + 2 : at + 2 + max(choice.k, 0)])
         return greedy_draft([])
 
 
@@ -147,11 +152,14 @@ class CrashingDrafter:
     def prefill(self, session: Session) -> None:
         self.drafter.prefill(session)
 
-    def draft(self, session: Session, k: int) -> Draft:
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:
+        return self.drafter.offers(session, most)
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
         self.calls += 1
         if self.calls == self.at and not self.after_work:
             raise RuntimeError("the drafter fell over")
-        draft = self.drafter.draft(session, k)
+        draft = self.drafter.draft(session, choice)
         if self.calls == self.at:
             raise RuntimeError("the drafter fell over its own draft")
         return draft
@@ -161,7 +169,8 @@ class CrashingDrafter:
 
 
 def greedy_draft(tokens: Sequence[int]) -> Draft:
-    return Draft(torch.tensor(list(tokens), dtype=torch.long))
+    proposed = list(tokens)
+    return Draft(torch.tensor(proposed, dtype=torch.long), drafters=(Stateless.kind,) * len(proposed))
 
 
 def scripted_draft_model(target: ScriptedModel, **said: object) -> ModelDrafter:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from localspec.core.requests import SpecWish, draft_length
+from localspec.core.requests import MAX_DRAFT, SpecWish, draft_length
 from localspec.engine.policy import Policy, SteerablePolicy
-from localspec.engine.protocols import Round
+from localspec.engine.protocols import Offer, Round
 
 
 def policy_of(k: str) -> SteerablePolicy:
@@ -16,13 +16,18 @@ def policy_of(k: str) -> SteerablePolicy:
     return SteerablePolicy(wish.mode, wish.k)
 
 
+def length(policy: Policy) -> int:
+    """How many tokens it would have the only drafter propose now."""
+    return policy.choose(MAX_DRAFT, lambda: (Offer("scripted", MAX_DRAFT),)).k
+
+
 def world(
     policy: Policy, cost: Callable[[int], float], accept: Callable[[int], float], *, tokens: int, seed: int = 0
 ) -> list[Round]:
     """Rounds until `tokens` are committed. Place i of a draft is accepted with probability accept(i)."""
     coins, done, committed = random.Random(seed), [], 0
     while committed < tokens:
-        k = policy.next()
+        k = length(policy)
         accepted = 0
         while accepted < k and coins.random() < accept(accepted):
             accepted += 1

@@ -6,17 +6,21 @@ E - 1 is handed to the verify forward. It holds no memory of its own and needs n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
 from localspec.engine.drafters.empty import empty
-from localspec.engine.protocols import Draft, ExitStates, Layered
+from localspec.engine.protocols import Choice, Draft, ExitStates, Layered, Offer
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
 
 
 class EarlyExitDrafter:
     """Drafts with layers 0..exit_layer - 1 of the target, its final norm and its head."""
+
+    kind = "early-exit"
 
     def __init__(self, target: Layered, exit_layer: int) -> None:
         self.target = target
@@ -25,9 +29,12 @@ class EarlyExitDrafter:
     def prefill(self, session: Session) -> None:
         pass  # the target's own prefill fills the shared cache
 
-    def draft(self, session: Session, k: int) -> Draft:
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:  # noqa: ARG002
+        return (Offer(self.kind, most),)
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
         token, drafted, probs, states, sums = session.pending, session.nothing, [], [], []
-        for position in range(k):
+        for position in range(choice.k):
             session.check_cancel()
             state, logits = self.target.early(token, self.exit_layer, self.target.length + position)
             token, q = session.sampler.propose(logits, session, drafted)
@@ -40,7 +47,7 @@ class EarlyExitDrafter:
         if not states:
             return empty(session)
         finite(torch.stack(sums))  # once: on a GPU every read waits for it
-        return Draft(drafted, stack(probs), ExitStates(self.exit_layer, torch.cat(states)))
+        return Draft(drafted, stack(probs), ExitStates(self.exit_layer, torch.cat(states)), (self.kind,) * len(states))
 
     def crop(self, length: int) -> None:
         pass  # the target's own counter is the cache's length

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from localspec.engine.protocols import Draft
+from collections.abc import Sequence
+
+from localspec.engine.protocols import Choice, Draft, Offer
 from localspec.engine.session import Session
 
 
@@ -17,7 +19,10 @@ class NoDrafter:
     def prefill(self, session: Session) -> None:
         pass
 
-    def draft(self, session: Session, k: int) -> Draft:  # noqa: ARG002
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:  # noqa: ARG002
+        return ()
+
+    def draft(self, session: Session, choice: Choice) -> Draft:  # noqa: ARG002
         return empty(session)
 
     def crop(self, length: int) -> None:

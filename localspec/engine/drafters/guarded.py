@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from localspec.core.errors import Cancelled
 from localspec.engine.drafters.empty import NoDrafter, empty
-from localspec.engine.protocols import Draft, Drafter
+from localspec.engine.protocols import Choice, Draft, Drafter, Offer
 from localspec.engine.session import Session
 
 
@@ -23,11 +25,20 @@ class Guarded:
         except Exception as fault:
             self.fail(fault)
 
-    def draft(self, session: Session, k: int) -> Draft:
-        if k <= 0:
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:
+        try:
+            return self.drafter.offers(session, most)
+        except Cancelled:
+            raise
+        except Exception as fault:
+            self.fail(fault)
+            return ()
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
+        if choice.k <= 0:
             return empty(session)
         try:
-            return self.drafter.draft(session, k)
+            return self.drafter.draft(session, choice)
         except Cancelled:
             raise
         except Exception as fault:

@@ -6,6 +6,8 @@ catches up and is charged to that draft.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,13 +15,15 @@ from torch.nn import functional
 from localspec.engine.drafters.early_exit import stack
 from localspec.engine.drafters.empty import empty
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.protocols import Draft, Resident
+from localspec.engine.protocols import Choice, Draft, Offer, Resident
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
 
 
 class ModelDrafter:
     """Drafts with a decoder of its own. `vocab`: the target's vocabulary size; logits are padded to it."""
+
+    kind = "model"
 
     def __init__(self, decoder: Resident, vocab: int) -> None:
         self.decoder = decoder
@@ -34,9 +38,13 @@ class ModelDrafter:
             session.check_cancel()
             finite(self.read(torch.tensor(unread[start : start + PREFILL_CHUNK])))
 
-    def draft(self, session: Session, k: int) -> Draft:
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:
+        most = min(most, self.decoder.context - len(session.tokens))
+        return (Offer(self.kind, most),) if most > 0 else ()
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
         drafted, probs, sums = session.nothing, [], []
-        k = min(k, self.decoder.context - len(session.tokens))
+        k = min(choice.k, self.decoder.context - len(session.tokens))
         if k <= 0:
             return empty(session)
         if len(session.tokens) - self.decoder.length > PREFILL_CHUNK:
@@ -52,7 +60,7 @@ class ModelDrafter:
             if session.ends_with(token):
                 break
         finite(torch.stack(sums))  # once: on a GPU every read waits for it
-        return Draft(drafted, stack(probs)).brought_to(session.device)
+        return Draft(drafted, stack(probs), drafters=(self.kind,) * len(probs)).brought_to(session.device)
 
     def crop(self, length: int) -> None:
         self.decoder.crop(length)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from localspec.engine.drafters.empty import empty
-from localspec.engine.protocols import Draft, Drafter
+from localspec.engine.protocols import Choice, Draft, Drafter, Offer
 from localspec.engine.session import Session
 
 
@@ -17,8 +19,11 @@ class TemporaryDrafter:
     def prefill(self, session: Session) -> None:
         self.drafter.prefill(session)
 
-    def draft(self, session: Session, k: int) -> Draft:
-        return self.drafter.draft(session, k) if k > 0 else empty(session)
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:
+        return self.drafter.offers(session, most)
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
+        return self.drafter.draft(session, choice) if choice.k > 0 else empty(session)
 
     def crop(self, length: int) -> None:
         self.drafter.crop(length)

@@ -7,12 +7,14 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from localspec.core.requests import MAX_DRAFT
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.pool import Pool
 from localspec.engine.decode import speculative_round
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
-from localspec.engine.protocols import ExitStates
+from localspec.engine.policy import Constant
+from localspec.engine.protocols import Choice, ExitStates
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from tests.support.fakes import GREEDY, prefilled
@@ -70,7 +72,7 @@ def test_a_round_runs_early_layers_on_k_plus_one_single_rows_and_late_layers_onc
     for _ in range(3):
         jobs.clear()
         start = session.target.length
-        speculative_round(session, k)
+        speculative_round(session, Constant(k), MAX_DRAFT)
         singles = [Job(1, 0, 0, exit_layer, start + place, 0) for place in range(k)]
         assert jobs == [*singles, Job(k + 1, k, exit_layer, LAYERS, start, 0)]
 
@@ -78,7 +80,7 @@ def test_a_round_runs_early_layers_on_k_plus_one_single_rows_and_late_layers_onc
 def test_a_round_without_drafts_is_one_row_through_all_layers(jobs: list[Job]) -> None:
     session = early_exit_session(2)
     jobs.clear()
-    speculative_round(session, 0)
+    speculative_round(session, Constant(0), MAX_DRAFT)
     assert jobs == [Job(1, 0, 0, LAYERS, len(PROMPT) - 1, 0)]
 
 
@@ -121,7 +123,7 @@ def test_early_exit_writes_into_the_targets_own_cache_and_only_in_the_drafts_pla
     target = session.target
     assert isinstance(target, PackedDecoder)
     store, before, length = target.cache.store, target.cache.store.clone(), target.length
-    session.drafter.draft(session, 3)
+    session.drafter.draft(session, Choice(3))
     assert target.cache.store is store
     assert target.length == length
     written = (store != before)[:, 1].any(-1).any(1)  # values; keys lie in blocks of sixteen positions
@@ -137,7 +139,7 @@ def test_what_early_exit_saves_is_seen_in_weight_bytes_read() -> None:
     target = session.target
     assert isinstance(target, PackedDecoder)
     layer, head, before = target.layer_bytes[0], target.weights.head.num_bytes, target.bytes_read
-    speculative_round(session, 5)
+    speculative_round(session, Constant(5), MAX_DRAFT)
     assert target.bytes_read - before == 6 * layer + (LAYERS - 1) * layer + 6 * head
 
 
@@ -147,5 +149,5 @@ def test_recomputing_early_layers_would_be_seen(jobs: list[Job], monkeypatch: py
     monkeypatch.setattr(PackedDecoder, "forward", lambda self, ids, *_, **said: forward(self, ids, **said))
     session = early_exit_session(2)
     jobs.clear()
-    speculative_round(session, 3)
+    speculative_round(session, Constant(3), MAX_DRAFT)
     assert jobs[-1] == Job(4, 0, 0, LAYERS, len(PROMPT) - 1, 0)
