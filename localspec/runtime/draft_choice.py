@@ -73,14 +73,7 @@ def check(request: LoadRequest) -> None:
 
 def requested(asked: AskedDraft) -> DraftRequest:
     """Parses what the user asked for."""
-    return parse(asked) if isinstance(asked, str) else asked.request
-
-
-def parse(text: str) -> DraftRequest:
-    if text == "lookup" and text not in DRAFTERS:
-        hint = f"Use auto, off, {', '.join(table.spellings())}, or the folder or GGUF file of a small model."
-        raise UsageError("Drafting by look-up is not in this version.", hint=hint)
-    return table.parse(text)
+    return table.parse(asked) if isinstance(asked, str) else asked.request
 
 
 def check_entry(entry: Entry) -> None:

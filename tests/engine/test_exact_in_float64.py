@@ -17,6 +17,7 @@ import torch
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.lookup import LookupDrafter, Text
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
 from localspec.engine.protocols import Drafter
@@ -29,6 +30,15 @@ pytestmark = pytest.mark.heavy
 
 LAYERS, VOCAB = TINY["num_hidden_layers"], TINY["vocab_size"]
 SEED = 1
+
+
+def looking_up() -> LookupDrafter:
+    """In the conversation, and in a text of any tokens."""
+    dice, drafter = random.Random(4), LookupDrafter()
+    drafter.refer([Text("file", "", [dice.randrange(VOCAB) for _ in range(400)])])
+    return drafter
+
+
 PROMPTS, PART = 200, 25  # of the full grid; a part is one test, so every core gets its share
 # "another" also knows fewer ids than the target.
 DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
@@ -36,6 +46,7 @@ DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
     "another": lambda target: ModelDrafter(tiny_decoder(seed=9, vocab_size=32, num_hidden_layers=1), VOCAB),  # noqa: ARG005
     **{f"exit {layer}": lambda target, layer=layer: EarlyExitDrafter(target, layer) for layer in range(1, LAYERS)},
     "n-grams": lambda target: NGramDrafter(),  # noqa: ARG005
+    "look-up": lambda target: looking_up(),  # noqa: ARG005
 }
 POLICIES: dict[str, Callable[[], Policy]] = {
     "constant": lambda: Constant(3),

@@ -14,6 +14,7 @@ from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, EngineError
 from localspec.core.weight_formats import find_format
 from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.lookup import LookupDrafter, Text
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.generic import Layer, Positions
 from localspec.engine.generic_arch import RECURRENT, REWINDING, GenericArch, read_any
@@ -115,6 +116,21 @@ def test_speculative_text_is_plain_text_and_transformers_own(family: str):
     assert accepted > 0
     assert rejected > 0
     assert len(set(expected)) >= 3
+
+
+@pytest.mark.parametrize("family", ["gemma3_text", *SLOW])
+def test_looked_up_drafts_change_no_text(family: str):
+    """A text that is right but for every fifth token."""
+    for sampling in (Sampling(), SAMPLED):
+        expected, drafter = plain(family, sampling=sampling), LookupDrafter()
+        drafter.refer(
+            [Text("branch", "", [*PROMPT, *((token + (at % 5 == 4)) % VOCAB for at, token in enumerate(expected))])]
+        )
+        for k in (2, 16):
+            target(family).crop(0)
+            rounds = generate(Session(target(family), drafter), PROMPT, max_tokens=LENGTH, sampling=sampling, policy=k)
+            assert text(rounds) == expected
+            assert 0 < sum(done.accepted for done in rounds) < sum(done.drafted for done in rounds)
 
 
 @pytest.mark.parametrize("family", ["gemma3_text", *SLOW])

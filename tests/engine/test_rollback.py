@@ -17,6 +17,7 @@ from localspec.engine.decode import decode
 from localspec.engine.drafters import model as model_module
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
+from localspec.engine.drafters.lookup import LookupDrafter
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
 from localspec.engine.protocols import Drafter, Round
@@ -45,6 +46,7 @@ def any_drafter(dice: random.Random, target: ScriptedModel, seed: int) -> Drafte
     return [
         NoDrafter,
         NGramDrafter,
+        LookupDrafter,
         lambda: RandomDrafter(vocab, seed),
         lambda: ScriptedDrafter([dice.randrange(vocab) for _ in range(target.context + 9)]),
         lambda: scripted_draft_model(target, seed=seed),  # always right under greedy
@@ -52,7 +54,7 @@ def any_drafter(dice: random.Random, target: ScriptedModel, seed: int) -> Drafte
         lambda: scripted_draft_model(target, seed=seed, blur=0.5, context=shorter),
         lambda: ModelDrafter(ScriptedModel(max(vocab - 3, 2), seed=seed, context=target.context), vocab),
         lambda: Guarded(CrashingDrafter(scripted_draft_model(target, seed=seed), dice.randint(1, 6), after_work=True)),
-    ][dice.randrange(9)]()
+    ][dice.randrange(10)]()
 
 
 def any_sampling(dice: random.Random) -> Sampling:

@@ -118,6 +118,7 @@ def test_without_its_row_it_is_the_name_of_a_draft_model():
         ("off", DraftRequest("off")),
         ("early-exit", DraftRequest("early-exit")),
         ("early-exit:03", DraftRequest("early-exit", "3")),
+        ("lookup", DraftRequest("lookup")),
         ("model", DraftRequest("model", "model")),
         ("ollama:qwen3:8b", DraftRequest("model", "ollama:qwen3:8b")),
         ("./early-exit", DraftRequest("model", "./early-exit")),
@@ -130,7 +131,9 @@ def test_what_draft_takes(written: str | EarlyExit | DraftModel, request_: Draft
     assert requested(written) == request_
 
 
-@pytest.mark.parametrize("text", ["early-exit:", "early-exit:x", "early-exit:-1", "early-exit:1.5", "lookup"])
+@pytest.mark.parametrize(
+    "text", ["early-exit:", "early-exit:x", "early-exit:-1", "early-exit:1.5", "lookup:", "lookup:2"]
+)
 def test_what_draft_does_not_take(text: str):
     with pytest.raises(UsageError):
         requested(text)
@@ -147,6 +150,7 @@ def test_a_drafter_without_an_argument_takes_none():
     [
         (SpecCard("off", reason="you turned it off"), None),
         (SpecCard("early-exit", "early exit 3", exit_layer=3), "early-exit:3"),
+        (SpecCard("lookup", "look-up"), "lookup"),
         (SpecCard("model", "guide-draft"), "guide-draft"),
     ],
 )
@@ -160,8 +164,8 @@ SHIPPED = "schema_version = 1\n[models.x]\npath = '.'\n"
 @pytest.mark.parametrize(
     ("lines", "fault"),
     [
-        ("[models.x.draft]\nkind = 'magic'", "of kind 'magic'; there are early-exit, model, off"),
-        ("[models.x.draft]\nkind = 'lookup'", "of kind 'lookup'"),
+        ("[models.x.draft]\nkind = 'magic'", "of kind 'magic'; there are early-exit, lookup, model, off"),
+        ("[models.x.draft]\nkind = 'lookup'\nexit_layer = 1", "has an exit_layer"),
         ("[models.x.draft]\nkind = 'off'\nexit_layer = 1", "has an exit_layer"),
         ("[models.x.draft]\nkind = 'model'\nmodel = 'y'\nexit_layer = 1", "has an exit_layer"),
         ("[models.x.draft]\nkind = 'model'", "needs a model if, and only if"),

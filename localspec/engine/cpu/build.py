@@ -1,6 +1,8 @@
-"""Compiles the engine for one instruction set and writes the machine code to a file, in a process of its own.
+"""Compiles the engine, or look-up's search, for one instruction set and writes the machine code to a file, in a
+process of its own.
 
-python -m localspec.engine.cpu.build FILE. numba's memory is freed with this process; it prints a line for each step.
+python -m localspec.engine.cpu.build FILE PART. numba's memory is freed with this process; it prints a line for each
+step.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ from pathlib import Path
 from typing import Any  # Any: numba and llvmlite are untyped
 
 os.environ["NUMBA_OPT"] = "0"  # everything is optimised once, below, and for the kind of processor that was chosen
-FORWARD, PACK = "localspec_enter", "localspec_pack"
-STEPS = 4  # lines it prints
+FORWARD, PACK, SCAN = "localspec_enter", "localspec_pack", "localspec_scan"
+ENGINE, SEARCH = "engine", "search"  # the parts
+STEPS = {ENGINE: 4, SEARCH: 3}  # lines it prints
 
 
 def machine(isa: Any) -> Any:
@@ -37,11 +40,22 @@ def translated() -> Any:
         llvm.add_symbol(function.name, 1)  # numba wants to see the names; it never runs them
     for function, symbol in ((forward.enter, FORWARD), (packer.pack, PACK)):
         library.link_in(read(function, symbol))
-        print(f"{symbol} read", flush=True)
-    for function in library.functions:
-        if not function.is_declaration and function.name not in (FORWARD, PACK):
+    return exporting(library, FORWARD, PACK)
+
+
+def translated_search() -> Any:
+    """Look-up's search as LLVM IR."""
+    from localspec.engine.cpu import scan
+
+    return exporting(read(scan.enter, SCAN), SCAN)
+
+
+def exporting(module: Any, *symbols: str) -> Any:
+    """The module with no other functions to be seen."""
+    for function in module.functions:
+        if not function.is_declaration and function.name not in symbols:
             function.linkage = "internal"
-    return library
+    return module
 
 
 def read(function: Any, symbol: str) -> Any:
@@ -56,6 +70,7 @@ def read(function: Any, symbol: str) -> Any:
     module = llvm.parse_assembly(str(compiled.library._final_module))
     entry = module.get_function(compiled.fndesc.llvm_func_name)
     entry.name, entry.linkage = symbol, "external"
+    print(f"{symbol} read", flush=True)
     return module
 
 
@@ -72,7 +87,8 @@ def optimised(module: Any, target: Any) -> bytes:
 def main() -> None:
     from localspec.engine.cpu.lang import ISA
 
-    Path(sys.argv[1]).write_bytes(optimised(translated(), machine(ISA)))
+    part = translated() if sys.argv[2] == ENGINE else translated_search()
+    Path(sys.argv[1]).write_bytes(optimised(part, machine(ISA)))
     print("written", flush=True)
 
 

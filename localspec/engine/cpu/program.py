@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -29,7 +30,7 @@ from localspec.core.making import making
 from localspec.core.plain_file import plain
 from localspec.core.weight_formats import FLOATS, either
 from localspec.core.whole_file import write_whole
-from localspec.engine.cpu.build import FORWARD, PACK, STEPS, machine
+from localspec.engine.cpu.build import ENGINE, FORWARD, PACK, SCAN, SEARCH, STEPS, machine
 from localspec.engine.cpu.isa import FORCE, Isa
 
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 5)
@@ -39,17 +40,39 @@ Step = tuple[int, int] | None
 LOADED: dict[str, Program] = {}
 
 
-class Program:
-    """Machine code in memory, with two entry points."""
+class Code:
+    """Machine code in memory, which it holds as long as it lives."""
 
-    def __init__(self, code: bytes, isa: Isa, *, kept: bool = True) -> None:
-        """Loads machine code. `kept`: it is cached on disk for the next start."""
-        self.isa, self.kept = isa, kept
+    def __init__(self, code: bytes, isa: Isa) -> None:
         module = llvm.parse_assembly("")
         self._engine = llvm.create_mcjit_compiler(module, machine(isa))
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         self._engine.finalize_object()
-        self._enter, self._pack = (ENTRY(self._engine.get_function_address(name)) for name in (FORWARD, PACK))
+
+    def entry(self, name: str) -> Callable[..., int]:
+        return ENTRY(self._engine.get_function_address(name))
+
+
+class Search:
+    """Look-up's compiled search."""
+
+    def __init__(self, code: bytes, isa: Isa) -> None:
+        self._code = Code(code, isa)
+        self._entry = self._code.entry(SCAN)
+
+    def __call__(self, text: int, stop: int, ids: int, length: int, out: int) -> int:
+        """Calls `scan.enter`."""
+        return call(self._entry, text, stop, ids, length, out)
+
+
+class Program:
+    """The engine's machine code, with two entry points."""
+
+    def __init__(self, code: bytes, isa: Isa, *, kept: bool = True) -> None:
+        """Loads machine code. `kept`: it is cached on disk for the next start."""
+        self.isa, self.kept = isa, kept
+        self._code = Code(code, isa)
+        self._enter, self._pack = self._code.entry(FORWARD), self._code.entry(PACK)
 
     def __call__(self, what: int, sync: int, job: int, thread: int = 0, seen: int = 0) -> int:
         """Calls `forward.enter`."""
@@ -98,13 +121,20 @@ def loading(isa: Isa) -> Generator[Step, None, Program]:
     return LOADED[name]
 
 
-def made(file: Path | None, isa: Isa) -> Generator[Step, None, tuple[bytes, bool]]:
+@cache
+def load_search(isa: Isa) -> Search:
+    """Look-up's search for an instruction set; compiled the first time, which takes seconds."""
+    file = cache_file(f"search-{isa.name}-{fingerprint(isa)}.bin")
+    return Search(read(file) or drain(made(file, isa, SEARCH))[0], isa)
+
+
+def made(file: Path | None, isa: Isa, part: str = ENGINE) -> Generator[Step, None, tuple[bytes, bool]]:
     """The code, and whether it is cached: compiled here, or by a process that began before this one."""
     with making(file) as one:
         yield from one.wait()
         if (found := read(file)) is not None:
             return found, True
-        code = yield from one.alive(building(isa))
+        code = yield from one.alive(building(isa, part))
         return code, write(file, code)
 
 
@@ -136,22 +166,22 @@ def write(file: Path | None, code: bytes) -> bool:
     return False
 
 
-def building(isa: Isa) -> Generator[Step, None, bytes]:
-    """Compiles the code in a process of its own."""
+def building(isa: Isa, part: str = ENGINE) -> Generator[Step, None, bytes]:
+    """Compiles a part's code in a process of its own."""
     try:
         with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
-            return (yield from building_in(Path(folder), isa))
+            return (yield from building_in(Path(folder), isa, part))
     except OSError as fault:
         raise not_here(fault.strerror or str(fault)) from fault
 
 
-def building_in(folder: Path, isa: Isa) -> Generator[Step, None, bytes]:
+def building_in(folder: Path, isa: Isa, part: str) -> Generator[Step, None, bytes]:
     out, errors = folder / "code", folder / "errors"
-    command = [sys.executable, "-m", "localspec.engine.cpu.build", str(out)]
+    command = [sys.executable, "-m", "localspec.engine.cpu.build", str(out), part]
     with errors.open("wb") as stderr:
         child = subprocess.Popen(command, env=environment(isa), stdout=subprocess.PIPE, stderr=stderr)
     try:
-        yield from following(child)
+        yield from following(child, STEPS[part])
     finally:
         child.kill()  # it still runs if the caller stopped waiting
         child.wait()
@@ -161,13 +191,13 @@ def building_in(folder: Path, isa: Isa) -> Generator[Step, None, bytes]:
     raise not_here(lines[-1] if lines else f"its compiler ended with {child.returncode}")
 
 
-def following(child: subprocess.Popen[bytes]) -> Iterator[tuple[int, int]]:
-    """Yields (steps done, steps in all) after each line of the child, and now and then without one."""
+def following(child: subprocess.Popen[bytes], most: int) -> Iterator[tuple[int, int]]:
+    """Yields (steps done, `most`) after each line of the child, and now and then without one."""
     lines: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=listen, args=(child, lines), daemon=True).start()
     steps, line = 0, b"begun"
     while line:
-        yield min(steps, STEPS), STEPS
+        yield min(steps, most), most
         with suppress(Empty):
             line = lines.get(timeout=BEAT_SECONDS)
             steps += 1

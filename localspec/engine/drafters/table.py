@@ -169,7 +169,27 @@ MODEL = DrafterRow(
     setting="model",
 )
 
-DRAFTERS = {row.name: row for row in (EARLY_EXIT, MODEL)}
+# Look-up: what followed the last tokens before; it needs no model, and has no argument.
+
+
+def make_lookup(argument: str, target: Resident, own: Resident | None) -> Drafter:  # noqa: ARG001 - it needs neither
+    from localspec.engine.drafters.lookup import LookupDrafter
+
+    return LookupDrafter()
+
+
+LOOKUP = DrafterRow(
+    name="lookup",
+    make=make_lookup,
+    usage="lookup",
+    hint="--draft lookup",
+    label=lambda _: "look-up",
+    summary=lambda _: "look-up",
+    spelling=lambda _: "lookup",
+    check=lambda argument, _: Checked(argument, "look-up"),
+)
+
+DRAFTERS = {row.name: row for row in (EARLY_EXIT, LOOKUP, MODEL)}
 
 
 def parse(text: str) -> DraftRequest:

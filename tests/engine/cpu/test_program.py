@@ -22,11 +22,12 @@ from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import EngineError, UsageError
 from localspec.engine.cpu import isa, program
-from localspec.engine.cpu.build import STEPS
+from localspec.engine.cpu.build import ENGINE
+from localspec.engine.cpu.build import STEPS as STEPS_OF
 from localspec.engine.cpu.decoder import PackedDecoder
 from tests.support.packed_models import ISAS, packed_decoder, random_ids
 
-BEST = ISAS[0]
+BEST, STEPS = ISAS[0], STEPS_OF[ENGINE]
 posix = pytest.mark.skipif(sys.platform == "win32", reason="the stand-in for a compiler is a shell script")
 
 
@@ -43,7 +44,7 @@ def builds(code: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list
     """An empty cache, nothing loaded, and a compiler that is counted and costs nothing."""
     built: list[str] = []
 
-    def building(kind: isa.Isa) -> Generator[tuple[int, int], None, bytes]:
+    def building(kind: isa.Isa, _: str) -> Generator[tuple[int, int], None, bytes]:
         built.append(kind.name)
         yield 0, STEPS
         return code
