@@ -235,6 +235,10 @@ class Translator(Protocol):
         """The drafter's tokens that end its turn."""
         ...
 
+    def is_able(self, tokens: Sequence[int]) -> bool:
+        """Whether anything can be drafted behind `tokens`."""
+        ...
+
     def follow(self, tokens: Sequence[int]) -> list[int]:
         """The drafter's ids of the conversation, which is `tokens` to the target; none where nothing can be drafted."""
         ...

@@ -50,13 +50,17 @@ class Translation:
         self._drafted = Written()
         self._checked = 0
 
-    def follow(self, tokens: Sequence[int]) -> list[int]:
-        """The drafter's ids of the conversation, which is `tokens` to the target; none where nothing can be drafted."""
+    def is_able(self, tokens: Sequence[int]) -> bool:
+        """Whether anything can be drafted behind `tokens`: the prompt is known, and the text survives."""
         answer = tokens[self._length :]
         for id in answer[len(self._written) :]:
             self._written.add(self.target.pieces.of(id) or b"")
         self._check(answer)
-        if self.broken or not self._prompt or len(tokens) < self._length:
+        return bool(self._prompt) and not self.broken and len(tokens) >= self._length
+
+    def follow(self, tokens: Sequence[int]) -> list[int]:
+        """The drafter's ids of the conversation, which is `tokens` to the target; none where nothing can be drafted."""
+        if not self.is_able(tokens):
             return []
         self._bring_in_step()
         return [*self._prompt, *self._own]

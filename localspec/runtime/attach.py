@@ -18,6 +18,8 @@ from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready
 from localspec.core.requests import AskedDraft, ChangeDrafter, SpecWish, draft_length
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
+from localspec.engine.drafters.lookup import LookupDrafter
+from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.drafters.translated import TranslatedDrafter
 from localspec.engine.memory import give_back
@@ -97,7 +99,8 @@ def make_drafting(
     k = choice.k if k == "auto" else draft_length(k)
     own = yield from draft_decoder(choice, opened)
     translating = open_translating(opened, choice)
-    drafter = make_drafter(choice, opened.target, own, translating)
+    named = make_drafter(choice, opened.target, own, translating)
+    lookup = LookupDrafter() if choice.lookup else named if isinstance(named, LookupDrafter) else None
     if choice.notice:
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
@@ -105,11 +108,12 @@ def make_drafting(
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
     return Drafting(
         spec(choice, k, plain_ms, wish),
-        drafter if choice.kind == "off" else Guarded(drafter),
+        guarded(named, lookup),
         SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
         greedy=choice.greedy,
         decoders=(own,) if own is not None else (),
         mark=mark,
+        lookup=lookup,
         translating=translating,
     )
 
@@ -132,8 +136,26 @@ def make_drafter(
 
 def spec(choice: draft_choice.Choice, k: DraftLength, plain_ms: float | None, wish: SpecWish) -> SpecCard:
     """The drafter as the user sees it."""
-    layer = choice.exit_layer or None
-    return SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, layer, wish.mode, choice.translates)
+    return SpecCard(
+        choice.kind,
+        choice.name,
+        k,
+        choice.reason,
+        plain_ms,
+        choice.exit_layer or None,
+        wish.mode,
+        lookup=choice.lookup,
+        translated=choice.translates,
+    )
+
+
+def guarded(named: Drafter, lookup: LookupDrafter | None) -> Drafter:
+    """The drafter, with the look-up in front of it if that is another one, which drafts on where the other fails."""
+    if isinstance(named, NoDrafter):
+        return named
+    if lookup is None or named is lookup:
+        return Guarded(named)
+    return Guarded(Mixed(lookup, named), spare=lookup)
 
 
 def card(opened: Opened) -> ModelCard:

@@ -13,13 +13,15 @@ from torch import Tensor
 
 from localspec.engine.drafters.empty import empty
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.protocols import Draft, Resident, Translator
+from localspec.engine.protocols import Choice, Draft, Offer, Resident, Translator
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session, common_prefix_length
 
 
 class TranslatedDrafter:
     """Drafts with a decoder of its own, which holds the conversation in its own tokens."""
+
+    kind = "model"
 
     def __init__(self, decoder: Resident, translator: Translator) -> None:
         self.decoder = decoder
@@ -32,15 +34,20 @@ class TranslatedDrafter:
         if 0 < len(ids) <= self.decoder.context:
             self.catch_up(session, ids, leaving=1)
 
-    def draft(self, session: Session, k: int) -> Draft:
+    def offers(self, session: Session, most: int) -> Sequence[Offer]:
+        fits = len(self.read) < self.decoder.context
+        return (Offer(self.kind, most),) if fits and self.translator.is_able(session.tokens) else ()
+
+    def draft(self, session: Session, choice: Choice) -> Draft:
         ids = self.translator.follow(session.tokens)
-        steps = min(self.translator.steps(k), self.decoder.context - len(ids))
-        if k <= 0 or not ids or steps <= 0:
+        steps = min(self.translator.steps(choice.k), self.decoder.context - len(ids))
+        if choice.k <= 0 or not ids or steps <= 0:
             return empty(session)
         self.catch_up(session, ids, leaving=PREFILL_CHUNK)
         drafted = self.write(session, ids[len(self.read) :], steps)
-        found = self.translator.translate(session.tokens, drafted, k)
-        return Draft(torch.tensor(found, dtype=torch.long, device=session.device))
+        found = self.translator.translate(session.tokens, drafted, choice.k)
+        tokens = torch.tensor(found, dtype=torch.long, device=session.device)
+        return Draft(tokens, drafters=(self.kind,) * len(found))
 
     def crop(self, length: int) -> None:
         """Rolls the target's tokens back; its own cache follows at the next draft, when it is known how far."""
