@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
@@ -15,6 +16,8 @@ from localspec.models.checkpoint import Snapshot
 from localspec.models.pieces import Pieces
 from localspec.models.prompt_sandbox import AnyPrompter, SandboxedPrompter
 from localspec.models.translation import Tongue, Translation
+
+REMEMBERED = 4096  # texts of a few words: asking a sandbox takes as long as a small draft
 
 
 @dataclass(slots=True)
@@ -30,8 +33,8 @@ class Translating:
         """`ends`: the target's snapshot, which says what ends its turns."""
         own = SandboxedPrompter.open(drafter)
         translation = Translation(
-            Tongue(Pieces(target.tokenizer), target.running),
-            Tongue(Pieces(own.tokenizer), own.running),
+            Tongue(Pieces(target.tokenizer), lru_cache(REMEMBERED)(target.running)),
+            Tongue(Pieces(own.tokenizer), lru_cache(REMEMBERED)(own.running)),
             end_ids=drafter.eos_ids,
             end_id=end_of_turn(ends, target),
         )
