@@ -38,7 +38,7 @@ from localspec.runtime import loaded as loaded_models
 from localspec.runtime.drafting import Drafting
 from localspec.runtime.model import Model
 from localspec.runtime.notices import graph_notices
-from localspec.runtime.opened import Opened, Opening, plan_request, swept_key, timed_key
+from localspec.runtime.opened import Opened, Opening, plan_request, swept_key
 from localspec.runtime.parts import Parts
 from localspec.runtime.sampling_defaults import defaults
 from localspec.runtime.translating import Translating
@@ -67,7 +67,6 @@ def attach(
             stop_ids=frozenset(opened.snapshot.eos_ids),
             owned=(target, opened.prompter, *filter(None, [opened.mark])) if owns_target else (),
             threads=Threads(possible(), opened.threads) if owns_target and opened.may_change_threads else None,
-            calibration_key=timed_key(opened),
             folding=opened.folding,
             another=partial(another, opened),
         )
@@ -103,11 +102,10 @@ def make_drafting(
     lookup = LookupDrafter() if choice.lookup else named if isinstance(named, LookupDrafter) else None
     if choice.notice:
         yield choice.notice
-    plain_ms = calibration.recall(timed_key(opened)).plain_ms
     wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
     return Drafting(
-        spec(choice, k, plain_ms, wish),
+        spec(choice, k, wish),
         guarded(named, lookup),
         SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
         greedy=choice.greedy,
@@ -134,14 +132,13 @@ def make_drafter(
     return DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
 
 
-def spec(choice: draft_choice.Choice, k: DraftLength, plain_ms: float | None, wish: SpecWish) -> SpecCard:
+def spec(choice: draft_choice.Choice, k: DraftLength, wish: SpecWish) -> SpecCard:
     """The drafter as the user sees it."""
     return SpecCard(
         choice.kind,
         choice.name,
         k,
         choice.reason,
-        plain_ms,
         choice.exit_layer or None,
         wish.mode,
         lookup=choice.lookup,

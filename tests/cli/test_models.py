@@ -358,7 +358,7 @@ def test_pair_says_whether_and_why(localspec: Program, tmp_path: Path):
     said = "can draft for guide. It has another tokenizer, so its text is translated; the answer stays the same.\n"
     assert out.endswith(said)
     found = json.loads(localspec("pair", "guide", str(tmp_path / "other"), "--json")[1])
-    assert (found["verdict"]["ok"], found["verdict"]["reason"]) == (True, "translate")
+    assert (found[0]["verdict"]["ok"], found[0]["verdict"]["reason"]) == (True, "translate")
     save_snapshot(tmp_path / "lossy", wordpiece_like(), seed=2)
     code, out, _ = localspec("pair", "guide", str(tmp_path / "lossy"))
     assert code == 6
