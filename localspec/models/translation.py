@@ -157,7 +157,7 @@ class Translation:
         return [*whole_characters[-1:], *whole_characters[:1], *([] if half else [0])]
 
     def _settled(self, found: Sequence[int], text: bytes) -> list[int]:
-        """Those of the ids, which write the text, that end before its last word."""
+        """The ids that end before the last word of the text that they write."""
         end = before_last_word(text)
         ends = accumulate(len(self.target.pieces.of(id) or b"") for id in found)
         return list(found[: sum(1 for at in ends if at <= end)])
