@@ -254,6 +254,35 @@ class Drafter(Protocol):
         ...
 
 
+class Translator(Protocol):
+    """Translates between the target's tokens and those of a drafter with another tokenizer, along one conversation."""
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The drafter's tokens that end its turn."""
+        ...
+
+    def is_able(self, tokens: Sequence[int]) -> bool:
+        """Whether anything can be drafted behind `tokens`."""
+        ...
+
+    def follow(self, tokens: Sequence[int]) -> list[int]:
+        """The drafter's ids of the conversation, which is `tokens` to the target; none where nothing can be drafted."""
+        ...
+
+    def steps(self, most: int) -> int:
+        """How many tokens the drafter writes to propose so many."""
+        ...
+
+    def translate(self, tokens: Sequence[int], drafted: Sequence[int], most: int) -> list[int]:
+        """The target's ids, at most so many, of what the drafter wrote behind `tokens`."""
+        ...
+
+    def crop(self, length: int) -> None:
+        """Forgets the target's tokens from `length` on."""
+        ...
+
+
 class Sampler(Protocol):
     """Chooses tokens, in the same way for target and drafter."""
 
