@@ -208,7 +208,7 @@ class Shortened(Resident, Protocol):
     def forward(
         self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False
     ) -> Tensor:
-        """As a Target's; `short`: logits of the shortlist alone."""
+        """Computes as a Target does; `short`: logits of the shortlist alone."""
         ...
 
 
