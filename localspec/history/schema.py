@@ -82,6 +82,12 @@ def m006_edited_answers(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE message ADD COLUMN edited INTEGER NOT NULL DEFAULT 0 CHECK(edited >= 0)")
 
 
+@migration
+def m007_drafters(db: sqlite3.Connection) -> None:
+    """Adds a view of what each kind of drafter proposed for an answer; one that was written before has no row."""
+    db.execute(DRAFTED)
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
@@ -164,4 +170,11 @@ ATTACHED = (
        END""",
     "INSERT INTO attachment_fts(attachment_fts) VALUES ('rebuild')",
 )
+DRAFTED = """
+CREATE VIEW drafted AS
+SELECT message_id, kind.key AS drafter, json_extract(kind.value, '$.drafted') AS drafted,
+  json_extract(kind.value, '$.accepted') AS accepted, json_extract(kind.value, '$.rejected') AS rejected
+FROM generation, json_each(iif(json_valid(stats_json), stats_json, '{}'), '$.by_drafter') AS kind
+WHERE kind.type = 'object'
+"""
 TABLES = {"conversation", "message", "generation", "attachment", "message_fts", "title_fts", "attachment_fts"}

@@ -83,7 +83,7 @@ async def test_an_answer_without_colours(monkeypatch: pytest.MonkeyPatch):
     async with open_chat(ScriptedEngine(answer(*rounds(TEXT))), size=(80, 24)) as stage:
         await told(stage)
         await stage.pilot.press("f3")
-        await stage.sees("drafted bonus")
+        await stage.sees("draft look-up bonus")
         await shows(stage, "monochrome")
 
 
