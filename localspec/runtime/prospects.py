@@ -1,5 +1,5 @@
-"""What drafts for a model, or could: its own early layers, the catalogue's draft model, smaller models of this machine;
-and what each brought where it was measured.
+"""What drafts for a model, or could: look-up, alone or in front of its own early layers, of the catalogue's draft model
+or of smaller models of this machine; and what each brought where it was measured.
 
 Reads headers, tokenizers and the history. Asks no hub and loads nothing.
 """
@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from localspec.core import paths
 from localspec.core.errors import LocalspecError, NotDownloaded
-from localspec.engine.drafters.table import EARLY_EXIT, has_model
+from localspec.core.events import Stats
+from localspec.engine.drafters.table import EARLY_EXIT, IN_FRONT, LOOKUP, has_model, together
 from localspec.engine.generic_arch import read_any
 from localspec.history import History, ModelTotals
 from localspec.models.catalog import Catalog, Entry, fetch
@@ -25,6 +26,7 @@ from localspec.runtime.pairs import LARGEST_SHARE, by_promise, is_small, pair
 MOST_COMPARED = 5  # models whose tokenizers are compared: each takes a second, once
 TRAINED = "trained for early exit"
 UNTRAINED = "not known to be trained for early exit: most drafts would be rejected"
+COPIES = "copies what stood in this chat before; needs no model"
 FITTING = f"A draft model has the same tokens and at most 1/{LARGEST_SHARE} of the size."
 SAME, FEW = "same tokens", "same tokens but for control tokens: few drafts would be accepted"
 
@@ -48,6 +50,7 @@ def prospects(entry: Entry, target: Snapshot, catalog: Catalog, quant: str) -> I
     if not read_any(target.config).can_rewind:
         return
     known = measured(entry.name, quant)
+    yield with_figures(Prospect(LOOKUP.name, LOOKUP.label(""), COPIES, suits=True), known)
     for one in (*early_exits(entry, target), *absent(entry, catalog), *here(target, catalog)):
         yield with_figures(one, known)
 
@@ -59,7 +62,7 @@ def early_exits(entry: Entry, target: Snapshot) -> Iterator[Prospect]:
     if layers > 1:
         layer = known or max(layers // 4, 1)
         detail = TRAINED if known else UNTRAINED
-        yield Prospect(f"{EARLY_EXIT.name}:{layer}", f"early exit {layer}", detail, suits=known is not None)
+        yield beside_lookup(f"{EARLY_EXIT.name}:{layer}", EARLY_EXIT.label(str(layer)), detail, suits=known is not None)
 
 
 def absent(entry: Entry, catalog: Catalog) -> Iterator[Prospect]:
@@ -82,7 +85,12 @@ def here(target: Snapshot, catalog: Catalog) -> Iterator[Prospect]:
             verdict = pair(target, one)
             if verdict.ok:
                 few = verdict.reason == "controls-differ"
-                yield Prospect(one.name, one.name, FEW if few else SAME, suits=not few)
+                yield beside_lookup(one.name, one.name, FEW if few else SAME, suits=not few)
+
+
+def beside_lookup(draft: str, name: str, detail: str, *, suits: bool) -> Prospect:
+    """A drafter with a look-up in front, as it drafts unasked."""
+    return Prospect(f"{IN_FRONT}{draft}", together(name, lookup=True), detail, suits)
 
 
 def measured(target: str, quant: str) -> Sequence[ModelTotals]:
@@ -96,3 +104,10 @@ def measured(target: str, quant: str) -> Sequence[ModelTotals]:
 def with_figures(one: Prospect, known: Sequence[ModelTotals]) -> Prospect:
     found = next((totals for totals in known if totals.draft == one.draft), None)
     return replace(one, speedup=found.speedup, acceptance=found.acceptance_rate) if found else one
+
+
+def with_current(one: Prospect, draft: str | None, stats: Stats) -> Prospect:
+    """The prospect with the figures of the last answer, where `draft` wrote that and none are kept of it."""
+    if one.draft != draft or one.speedup is not None:
+        return one
+    return replace(one, speedup=stats.speedup, acceptance=stats.acceptance_rate)

@@ -74,7 +74,7 @@ async def test_an_answer(name: str, size: tuple[int, int], keys: list[str]):
         await told(stage)
         await stage.pilot.press(*keys)
         if "shift+f3" in keys:
-            await stage.sees("p draft/model›")  # once it is known how often it was explained
+            await stage.sees(" .6/.2›")  # once it is known how often it was explained
         await shows(stage, name)
 
 
