@@ -304,7 +304,7 @@ class Model:
         last = len(session.tokens) + most
         for bare in self._sparing_memory(lambda: decode(session, policy, max_tokens=last - len(session.tokens))):
             done = replace(bare, probabilities=sampler.probabilities) if isinstance(sampler, RecordingSampler) else bare
-            step = writer.step(done)
+            step = writer.step(done, len(session.tokens) - len(done.tokens))
             session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
             if writer.stopped:
