@@ -15,16 +15,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from benchmarks.models import SMOLLM2
 from benchmarks.peers import LOOKUP, Llama, transformers
 from benchmarks.program import Arguments, run, show
-from benchmarks.prompts import KINDS, PROMPTS, Kind, Prompt
 from localspec.bench.measure import Contender, interleave, names, open_targets, ours, report
 from localspec.bench.progress import Tell, shares
-from localspec.bench.report import OURS, PLAIN, Report, Way, median_speed
-from localspec.bench.tables import markdown
+from localspec.bench.prompts import PROMPTS
+from localspec.bench.report import OURS, PLAIN, Report, Way, lead, median_speed
 from localspec.core.errors import UsageError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
@@ -57,7 +55,8 @@ def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell) -> Report:
         llama.close()
     theirs = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
     notes = tuple(dict.fromkeys([*theirs, *missing, NOTE]))
-    return report(targets[0], everybody, runs, max_tokens, repeats, notes)
+    found = report(targets[0], everybody, runs, max_tokens, repeats, notes)
+    return replace(found, kinds=tuple(prompt.kind for prompt in PROMPTS))
 
 
 def installed(opened: Opened, file: Path, tell: Tell) -> tuple[Llama | None, list[str]]:
@@ -69,42 +68,7 @@ def installed(opened: Opened, file: Path, tell: Tell) -> tuple[Llama | None, lis
         return None, [one_line(f"{fault.message} {fault.hint}")]
 
 
-def by_kind(found: Report, prompts: Sequence[Prompt]) -> list[list[str]]:
-    """Median tok/s of each kind of prompt, and in brackets the median ratio to the same engine's plain."""
-    kinds = asked(prompts)
-    rows = [["method", "format", *kinds]]
-    for way in found.runs:
-        rows.append([way.name, way.quant, *(cell(only(found, prompts, kind), way) for kind in kinds)])
-    return rows
-
-
-def only(found: Report, prompts: Sequence[Prompt], kind: str) -> Report:
-    """The same report about the prompts of one kind."""
-    places = {place for place, prompt in enumerate(prompts) if prompt.kind == kind}
-    runs = {
-        way: {key: run for key, run in all_runs.items() if key[0] in places} for way, all_runs in found.runs.items()
-    }
-    return replace(found, runs=runs)
-
-
-def asked(prompts: Sequence[Prompt]) -> list[Kind]:
-    return [kind for kind in KINDS if any(prompt.kind == kind for prompt in prompts)]
-
-
-def cell(found: Report, way: Way) -> str:
-    speed, times = median_speed(found.runs[way]), gain(found, way)
-    return f"{speed:.1f}" if times is None or way.kind == PLAIN else f"{speed:.1f} ({times:.2f})"
-
-
-def gain(found: Report, way: Way) -> float | None:
-    """The median ratio to the same engine's plain; None where that failed."""
-    plain = found.own_plain(way)
-    if plain is None:
-        return None
-    return median(run.tokens_per_second / plain[key].tokens_per_second for key, run in found.runs[way].items())
-
-
-def verdict(found: Report, prompts: Sequence[Prompt]) -> list[str]:
+def verdict(found: Report) -> list[str]:
     """Sentences about each kind in which another look-up is as fast as ours, or gains as much over its own plain, with
     the time of both plain steps; or that there is none. Ours is that of the faster format."""
     own = [way for way in found.runs if way.kind == LOOKUP and way.engine == OURS]
@@ -114,14 +78,14 @@ def verdict(found: Report, prompts: Sequence[Prompt]) -> list[str]:
     fastest = max(own, key=lambda way: median_speed(found.runs[way]))
     sentences = [
         f"{kind}: {sentence}"
-        for kind in asked(prompts)
+        for kind in dict.fromkeys(found.kinds)
         for other in others
-        for sentence in lead(only(found, prompts, kind), fastest, other)
+        for sentence in ahead(found.only(kind), fastest, other)
     ]
     return sentences or [AHEAD]
 
 
-def lead(found: Report, own: Way, other: Way) -> list[str]:
+def ahead(found: Report, own: Way, other: Way) -> list[str]:
     """What the other one leads in, or is level with ours."""
     name, sentences = f"{other.name} in {other.quant}", []
     theirs, mine = median_speed(found.runs[other]), median_speed(found.runs[own])
@@ -132,6 +96,11 @@ def lead(found: Report, own: Way, other: Way) -> list[str]:
         steps = f"a plain token takes it {plain_ms(found, other):.1f} ms, ours {plain_ms(found, own):.1f}"
         sentences.append(f"{name} is ×{their_gain:.2f} its own plain, ours ×{own_gain:.2f}; {steps}.")
     return sentences
+
+
+def gain(found: Report, way: Way) -> float | None:
+    """How many times as fast as the same engine's plain; None where that failed."""
+    return lead(found.runs[way], found.own_plain(way))[0]
 
 
 def plain_ms(found: Report, way: Way) -> float:
@@ -151,8 +120,7 @@ def main(words: Sequence[str]) -> None:
     keep_offline()
     file = given.file or SMOLLM2
     found = show(lambda tell: measure(file, max_tokens=given.max_tokens, repeats=given.repeats, tell=tell), "md")
-    print(f"\ntok/s by kind of prompt (× own plain):\n\n{markdown(by_kind(found, PROMPTS))}")
-    print("".join(f"\n{sentence}" for sentence in verdict(found, PROMPTS)))
+    print("".join(f"\n{sentence}" for sentence in verdict(found)))
 
 
 if __name__ == "__main__":

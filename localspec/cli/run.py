@@ -10,9 +10,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any  # Any: JSON
 
 import msgspec
@@ -20,16 +21,19 @@ from msgspec.structs import replace
 
 from localspec.cli.io import as_json, print_event, print_notice
 from localspec.cli.progress import Progress
+from localspec.cli.trace import TraceFile, new_trace
 from localspec.config import precedence
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, LocalspecError
 from localspec.core.events import AnyEvent, Failure, Loading, Notice, Step
 from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.core.sanitize import clean
+from localspec.core.trace import TraceEnd
 from localspec.runtime.api import LLM, Result, Stream, load_events
 from localspec.runtime.long_prompt import as_text, check_prompt
 from localspec.runtime.sampling_defaults import check_limits, check_ranges
 from localspec.runtime.stats import to_dict
+from localspec.runtime.tracing import head
 from localspec.tui.chat.hints import count
 
 LONG_ENOUGH = 12  # letters of a hash
@@ -38,12 +42,14 @@ LONG_ENOUGH = 12  # letters of a hash
 @dataclass(frozen=True, slots=True)
 class Output:
     """The output format: streamed text unless `json` or `jsonl`; with `stats` a JSON line on stderr. `verbose`: the
-    progress and the notes of loading also where stderr is no terminal, and notes that were shown before."""
+    progress and the notes of loading also where stderr is no terminal, and notes that were shown before. `trace`: a new
+    file for every round."""
 
     json: bool = False
     jsonl: bool = False
     stats: bool = False
     verbose: bool = False
+    trace: Path | None = None
 
 
 def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usual: SamplingOptions) -> int:
@@ -53,11 +59,15 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
         check_limits(request)  # before loading, which may take minutes
         check_ranges(request.sampling.given)
         check_prompt(load, request)
-        with open_quietly(load, output) as llm:
+        with ExitStack() as closing:
+            trace = closing.enter_context(new_trace(output.trace)) if output.trace else None
+            llm = closing.enter_context(open_quietly(load, output))
             request = completion_if_base(llm, with_defaults(llm, request, usual), output)
-            stream = llm.answer(request)
+            stream = llm.answer(request) if trace is None else traced(llm, request, trace)
             with stop_on_interrupt(stream):
                 result = show(stream, output)
+            if trace is not None:
+                trace.write(TraceEnd(result.finish_reason))
     except LocalspecError as fault:
         if output.jsonl:
             print_event(Failure(fault.code, fault.message, fault.hint, fault.exit_code))
@@ -69,6 +79,12 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
     if output.stats:
         print(json.dumps(to_dict(result.stats)), file=sys.stderr)
     return Cancelled.exit_code if result.finish_reason == "cancelled" else 0
+
+
+def traced(llm: LLM, request: GenerateRequest, trace: TraceFile) -> Stream:
+    """The answer, each round of which is written before its text is shown."""
+    trace.write(head(llm.ready, request.sampling))
+    return llm.answer(replace(request, draft_probabilities=True), trace=trace.write)
 
 
 def open_quietly(load: LoadRequest, output: Output) -> LLM:

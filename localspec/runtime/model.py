@@ -24,6 +24,7 @@ from localspec.core.errors import (
 )
 from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish, draft_length
+from localspec.core.trace import TracedRound
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.guarded import Guarded
@@ -36,6 +37,7 @@ from localspec.engine.protocols import Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session
+from localspec.engine.shortlist import drafter_bytes
 from localspec.loading.devices import is_lost
 from localspec.models.folding import READ_AS
 from localspec.models.prompt_sandbox import AnyPrompter
@@ -48,6 +50,7 @@ from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
 from localspec.runtime.shortening import remedies, turns_over
 from localspec.runtime.stats import Tally
 from localspec.runtime.steps import Writer
+from localspec.runtime.tracing import traced
 from localspec.runtime.usage import peak_bytes
 
 Item = TypeVar("Item")
@@ -71,14 +74,18 @@ class Model:
         self._flat_noticed = False
 
     def answer(
-        self, request: GenerateRequest, cancelled: Callable[[], bool] | None = None
+        self,
+        request: GenerateRequest,
+        cancelled: Callable[[], bool] | None = None,
+        trace: Callable[[TracedRound], object] | None = None,
     ) -> Generator[AnyEvent, None, None]:
         """Prefill, Steps and Notices, then Done. LocalspecError where it cannot go on; the text so far stands.
 
-        The next answer may begin when this one has ended, was closed or was garbage-collected.
+        The next answer may begin when this one has ended, was closed or was garbage-collected. `trace` is called with
+        every round before its Step; its time is not counted.
         """
         with self._alone(), self._temporary_drafter(request.exit_layer):
-            yield from self._answer(request, cancelled)
+            yield from self._answer(request, cancelled, trace)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -90,7 +97,12 @@ class Model:
         finally:
             self._answering.release()
 
-    def _answer(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> Iterator[AnyEvent]:
+    def _answer(
+        self,
+        request: GenerateRequest,
+        cancelled: Callable[[], bool] | None,
+        trace: Callable[[TracedRound], object] | None,
+    ) -> Iterator[AnyEvent]:
         """Times cover the engine's work only, however slowly the events are read."""
         typed, request = request, self._folded(request)
         read_as = read_otherwise(typed, request)
@@ -111,6 +123,8 @@ class Model:
                 step_seconds.append(seconds)
                 stop_text = writer.stopped
                 reason = "stop" if stop_text else done.ended or reason
+                if trace is not None:
+                    trace(traced(done, step, writer.tokenizer))
                 yield self._tallied(step)
                 yield from self._faults()
         except Cancelled:
@@ -171,7 +185,7 @@ class Model:
         decoders = self._parts.decoders
         memory = msgspec.structs.replace(
             self.ready.memory,
-            drafter_bytes=sum(decoder.weights.num_bytes for decoder in decoders[1:]),
+            drafter_bytes=drafter_bytes(*decoders),
             kv_bytes=sum(decoder.cache.num_bytes for decoder in decoders),
         )
         return msgspec.structs.replace(self.ready, spec=self.spec, memory=memory)
@@ -329,7 +343,7 @@ class Model:
             ttft_ms=1000 * (prompt_seconds + step_seconds[0]) if step_seconds else 0.0,
             predicted_ms=1000 * sum(step_seconds),
             read_bytes=bytes_read,
-            drafter_bytes=sum(decoder.weights.num_bytes for decoder in self._parts.decoders[1:]),
+            drafter_bytes=drafter_bytes(*self._parts.decoders),
             kv_bytes=sum(decoder.cache.num_bytes for decoder in self._parts.decoders),
             peak_bytes=peak_bytes(),
             context_used=len(self._session.tokens),

@@ -15,8 +15,8 @@ import pytest
 
 from benchmarks import peers, real_model
 from benchmarks.program import run
-from benchmarks.prompts import KINDS, PROMPTS, Prompt
-from localspec.bench.report import PLAIN, Report, Run, Way
+from localspec.bench.prompts import KINDS, PROMPTS
+from localspec.bench.report import PLAIN, Report, Run, Way, kind_table
 from localspec.bench.transformers_peer import Mode
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.engine.drafters import table
@@ -24,7 +24,6 @@ from localspec.engine.drafters import table
 OURS_PLAIN = Way("plain", "0", "int8")
 EXIT = Way("early exit 7", "auto", "int8", "early exit")
 LLAMA = Way("llama.cpp plain", "0", "Q4_1", PLAIN, "llama.cpp")
-TWO = (Prompt("chat", "a"), Prompt("code", "b"), Prompt("chat", "c"))
 
 
 def runs(*seconds: float) -> dict[tuple[int, int], Run]:
@@ -39,6 +38,7 @@ FOUND = Report(
     1,
     {},
     {OURS_PLAIN: runs(1, 2, 1), EXIT: runs(0.5, 2.5, 0.25), LLAMA: runs(2, 2, 2)},
+    kinds=("chat", "code", "chat"),
 )
 
 
@@ -48,18 +48,11 @@ def test_every_kind_has_two_prompts_and_none_is_asked_twice():
 
 
 def test_the_table_by_kind_has_speeds_and_the_ratio_to_the_same_engines_plain():
-    assert real_model.by_kind(FOUND, TWO) == [
-        ["method", "format", "chat", "code"],
-        ["plain", "int8", "10.0", "5.0"],
-        ["early exit 7", "int8", "30.0 (3.00)", "4.0 (0.80)"],
-        ["llama.cpp plain", "Q4_1", "5.0", "5.0"],
+    assert kind_table(FOUND.kind_rows()) == [
+        ["tok/s", "plain int8", "early exit 7 int8", "llama.cpp plain Q4_1"],
+        ["chat", "10.0", "30.0 ×3.00", "5.0"],
+        ["code", "5.0", "4.0 ×0.80", "5.0"],
     ]
-
-
-def test_one_kind_is_a_report_of_its_own():
-    chat = real_model.only(FOUND, TWO, "chat")
-    assert {key for every in chat.runs.values() for key in every} == {(0, 0), (2, 0)}
-    assert chat.runs.keys() == FOUND.runs.keys()
 
 
 def test_plain_comes_first_and_each_drafter_is_one_that_draft_takes():
@@ -79,12 +72,12 @@ def beside(ours: Sequence[float], theirs: Sequence[float]) -> Report:
 
 
 def test_ours_that_leads_in_every_kind_is_one_sentence():
-    assert real_model.verdict(beside((0.5, 1, 0.5), (1.5, 1.5, 1.5)), TWO) == [real_model.AHEAD]
+    assert real_model.verdict(beside((0.5, 1, 0.5), (1.5, 1.5, 1.5))) == [real_model.AHEAD]
 
 
 def test_each_kind_in_which_another_look_up_leads_is_named_with_both_figures():
     """Chat: 10 tokens in 0.9 s of 1 s, theirs in 1 s of 2 s. Code: theirs also in fewer seconds."""
-    assert real_model.verdict(beside((0.9, 2, 0.9), (1, 1.6, 1)), TWO) == [
+    assert real_model.verdict(beside((0.9, 2, 0.9), (1, 1.6, 1))) == [
         "chat: llama.cpp look-up 2 in Q4_1 is ×2.00 its own plain, ours ×1.11; a plain token takes it 200.0 ms, "
         "ours 100.0.",
         "code: llama.cpp look-up 2 in Q4_1 writes 6.2 tok/s, ours 5.0.",
@@ -94,11 +87,11 @@ def test_each_kind_in_which_another_look_up_leads_is_named_with_both_figures():
 
 
 def test_a_tie_is_no_lead_of_ours():
-    assert len(real_model.verdict(beside((0.5, 1, 0.5), (0.5, 1.5, 0.5)), TWO)) == 2
+    assert len(real_model.verdict(beside((0.5, 1, 0.5), (0.5, 1.5, 0.5)))) == 2
 
 
 def test_without_another_look_up_there_is_nothing_to_say():
-    assert real_model.verdict(FOUND, TWO) == []
+    assert real_model.verdict(FOUND) == []
 
 
 def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):
