@@ -15,7 +15,7 @@ from benchmarks.program import run
 from benchmarks.prompts import KINDS, PROMPTS, Prompt
 from localspec.bench.report import PLAIN, Report, Run, Way
 from localspec.core.errors import NotDownloaded
-from localspec.runtime import draft_choice
+from localspec.engine.drafters import table
 
 OURS_PLAIN = Way("plain", "0", "int8")
 EXIT = Way("early exit 7", "auto", "int8", "early exit")
@@ -58,12 +58,10 @@ def test_one_kind_is_a_report_of_its_own():
     assert chat.runs.keys() == FOUND.runs.keys()
 
 
-def test_plain_comes_first_and_each_drafter_is_measured_or_named():
-    found, missing = real_model.drafters()
-    assert next(iter(found.items())) == (PLAIN, "off")
-    assert len(found) + len(missing) == 1 + len(real_model.DRAFTERS)
-    for written in found.values():
-        draft_choice.parse(written)
+def test_plain_comes_first_and_each_drafter_is_one_that_draft_takes():
+    assert next(iter(real_model.DRAFTERS.items())) == (PLAIN, "off")
+    kinds = [table.parse(written).kind for written in real_model.DRAFTERS.values()]
+    assert kinds == ["off", "lookup", "early-exit"]
 
 
 def test_a_model_that_is_not_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
