@@ -6,6 +6,7 @@ float64 stays float64, for proofs. Knows nothing about drafts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ class Sampling(SamplingOptions, frozen=True):
 
 def finite(logits: Tensor) -> Tensor:
     """The logits, or an EngineError: a NaN would reach the sampler as a token."""
-    if not torch.isfinite(logits.sum()):
+    if not isfinite(float(logits.sum())):
         raise EngineError(
             "The model produced invalid numbers (NaN or infinity).",
             hint="Download the model again, or try another --quant.",

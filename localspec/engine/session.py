@@ -42,7 +42,7 @@ class Session:
     @property
     def pending(self) -> Tensor:
         """The committed token that the target's cache does not hold yet: [1]."""
-        return torch.tensor(self.tokens[-1:], device=self.device)
+        return torch.full((1,), self.tokens[-1], device=self.device)
 
     @property
     def tokens_left(self) -> int:

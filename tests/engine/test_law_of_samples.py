@@ -108,9 +108,10 @@ def speculate(
             drafted.append(law.argmax(-1) if greedy_draft else acceptance.draw(law, generator))
         states = torch.stack(drafted, dim=-1)
         drafts, before = states[:, 1:], states[:, :-1]
-        accepted, last = acceptance.accept_rejection(
-            p[states], None if greedy_draft else told[before], drafts, generator
-        )
+        if greedy_draft:
+            accepted, last = acceptance.accept_certain(p[states], drafts, generator)
+        else:
+            accepted, last = acceptance.accept_block(p[states], told[before], drafts, generator)
         emitted = torch.cat((drafts, drafts[:, :1]), dim=-1).scatter(-1, accepted[:, None], last[:, None])
         place = torch.where(steps <= accepted[:, None], filled + steps, WANTED).clamp_max(WANTED)
         out.scatter_(-1, place, emitted)

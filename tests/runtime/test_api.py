@@ -618,14 +618,12 @@ def test_models_and_drafts_may_be_given_as_paths(models: Path):
         assert (llm.ready.model.name, llm.ready.spec.name) == ("target", str(models / "draft"))
 
 
-def test_auto_for_a_folder_is_plain_with_a_notice(models: Path):
+def test_auto_for_a_folder_is_a_look_up(models: Path):
     events = told(LoadRequest.of(str(models / "target"), quant="fp32", threads=1))
-    (notice,) = [event for event in events if isinstance(event, Notice)]
+    assert not [event for event in events if isinstance(event, Notice)]
     ready = events[-1]
     assert isinstance(ready, Ready)
-    assert (notice.level, notice.code, ready.spec.kind) == ("info", "no_drafter", "off")
-    assert ready.spec.reason
-    assert notice.hint
+    assert (ready.spec.kind, ready.spec.name, ready.spec.lookup) == ("lookup", "look-up", False)
 
 
 def test_exits_nobody_trained_are_told_of(models: Path):
@@ -907,7 +905,7 @@ def test_a_draft_of_the_catalogue_that_is_not_here_costs_a_notice(
         ("warning", "not_downloaded")
     ]
     assert isinstance(events[-1], Ready)
-    assert events[-1].spec.kind == "off"
+    assert events[-1].spec.kind == "lookup"
 
 
 def test_a_gpu_does_not_need_the_hosts_memory(models: Path, monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,6 @@ from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice,
 from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.history import History, recall
 from localspec.models.catalog import Catalog
-from localspec.runtime.draft_choice import NO_DRAFTER
 from localspec.runtime.stats import joined
 from localspec.tui.control import speculation, turns
 from localspec.tui.control.tuning import Tuning, begin
@@ -130,8 +129,8 @@ async def test_words_say_what_the_key_does_and_how_far():
     ("spec", "sentence"),
     [
         (
-            SpecCard("off", reason=NO_DRAFTER),
-            "Nothing drafts for this model: no draft model is known for it. /why shows",
+            SpecCard("off", reason="its state cannot be rolled back"),
+            "Nothing drafts for this model: its state cannot be rolled back. /why shows",
         ),
         (SpecCard("off"), "Nothing drafts for this model. /why shows what could."),
     ],
