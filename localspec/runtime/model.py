@@ -45,6 +45,7 @@ from localspec.runtime.drafting import Drafting, without_drafter, without_failed
 from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_otherwise
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
+from localspec.runtime.references import References
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
 from localspec.runtime.shortening import turns_over
 from localspec.runtime.stats import Tally
@@ -70,6 +71,7 @@ class Model:
         self._read_by_drafters = 0  # bytes, by drafters that were dropped
         self._notice: Notice | None = None
         self._flat_noticed = False
+        self._references = References(parts.folding)
 
     def answer(
         self, request: GenerateRequest, cancelled: Callable[[], bool] | None = None
@@ -230,8 +232,9 @@ class Model:
             request = msgspec.structs.replace(request, stop=(*request.stop, *template.stop))
             ids = [prompter.tokenizer.token_to_id(text) for text in template.stop]
             stop_ids |= prompter.control_ids.intersection(ids)
-        usable = prompter.num_ids
-        sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
+        if lookup := self._parts.drafting.lookup:
+            lookup.refer(self._references.texts(request, prompter))
+        sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=prompter.num_ids)
         self._look = FirstLook(make_sampler(sampling, greedy_draft=self._parts.drafting.greedy))
         sampler: Sampler = RecordingSampler(self._look) if request.draft_probabilities else self._look
         self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
