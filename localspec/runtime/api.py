@@ -124,9 +124,8 @@ class LLM:
         sampling: the fields of SamplingOptions (temperature, seed, …).
         """
         asked = make_request(prompt, max_tokens, stop, sampling)
-        return self.answer(
-            msgspec.structs.replace(asked, continues=continues, speculate=speculate, references=tuple(references))
-        )
+        more = {"continues": continues, "speculate": speculate, "references": tuple(references)}
+        return self.answer(msgspec.structs.replace(asked, **more))
 
     def answer(self, request: GenerateRequest) -> Stream:
         """Streams the answer to a request record, as the chat's pipe carries it."""
