@@ -113,6 +113,7 @@ class Model:
             for seconds, (done, step) in timed(self._steps(writer, request)):
                 step_seconds.append(seconds)
                 reason = "stop" if writer.stopped else done.ended or reason
+                self._references.add(step)
                 yield self._tallied(step)
                 yield from self._faults()
         except Cancelled:
@@ -232,6 +233,7 @@ class Model:
             request = msgspec.structs.replace(request, stop=(*request.stop, *template.stop))
             ids = [prompter.tokenizer.token_to_id(text) for text in template.stop]
             stop_ids |= prompter.control_ids.intersection(ids)
+        self._references.begin()
         if lookup := self._parts.drafting.lookup:
             lookup.refer(self._references.texts(request, prompter))
         sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=prompter.num_ids)
