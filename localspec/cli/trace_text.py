@@ -105,7 +105,7 @@ def name(kind: str) -> str:
 
 
 def source(done: TracedRound) -> str:
-    """Where a look-up has its tokens from, and the class of its match."""
+    """Names the text that looked-up tokens come from, and the class of the match."""
     return f", class {done.bucket}, from {origin(done.origin)}" if done.origin else ""
 
 

@@ -48,7 +48,7 @@ class Proposal(Record, frozen=True):
 
 
 class Token(Record, frozen=True):
-    """One committed token: its source, and its position in the draft if it was drafted.
+    """One committed token: its source; if it was drafted, its position in the draft and the kind of its `drafter`.
 
     "edited" is a word of the user's in an answer: never encoded, its `id` is -1. `text` is "" while the token ends
     inside a character; the token that completes it carries the whole.
@@ -60,6 +60,7 @@ class Token(Record, frozen=True):
     pos: int | None = None
     logprob: float | None = None
     alt: Proposal | None = None
+    drafter: str = ""
 
 
 class ModelCard(Record, frozen=True):
@@ -85,7 +86,8 @@ class SpecCard(Record, frozen=True):
     """The drafter: kind "lookup", "model", "early-exit" or "off" where there is none; `reason` says why. `lookup`: a
     look-up in front of it drafts, too.
 
-    `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice.
+    `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice. `translated`: the draft
+    model has another tokenizer.
     """
 
     kind: str
@@ -95,6 +97,7 @@ class SpecCard(Record, frozen=True):
     exit_layer: int | None = None
     mode: Mode = "auto"
     lookup: bool = False
+    translated: bool = False
 
     @property
     def switch(self) -> Mode:
@@ -121,6 +124,19 @@ def share_accepted(accepted: int, rejected: int) -> float | None:
     """The share of tested draft tokens that was accepted; None where none was tested."""
     tested = accepted + rejected
     return accepted / tested if tested else None
+
+
+class DrafterSums(Record, frozen=True):
+    """The tokens that drafters of one kind proposed in a generation; those that were neither accepted nor rejected
+    were never tested."""
+
+    drafted: int = 0
+    accepted: int = 0
+    rejected: int = 0
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        return share_accepted(self.accepted, self.rejected)
 
 
 class Stats(Record, frozen=True):
@@ -161,6 +177,8 @@ class Stats(Record, frozen=True):
     """The stop text that ended the answer, of those that were asked for; `finish_reason` is "stop" then."""
     read_as: str = ""
     """The question as the model read it, where that is not as it was typed."""
+    by_drafter: dict[str, DrafterSums] = {}
+    """The drafted tokens by the kind of drafter that proposed them."""
 
     @property
     def predicted_per_second(self) -> float:
@@ -234,6 +252,9 @@ class Prefill(Event, frozen=True):
 class Step(Event, frozen=True):
     """One round as text. drafted = accepted + len(rejected) + ignored.
 
+    `drafters`: the kind of drafter of each drafted token. `origin`: where the looked-up ones were copied from.
+    `position`: the tokens in the context before the round.
+
     "edited" is no round of a model: the user's text at the beginning of an answer, in no figure."""
 
     kind: Literal["plain", "draft", "edited"]
@@ -244,6 +265,9 @@ class Step(Event, frozen=True):
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     rejected: tuple[Proposal, ...] = ()
+    drafters: tuple[str, ...] = ()
+    origin: Origin | None = None
+    position: int = 0
 
     @property
     def text(self) -> str:

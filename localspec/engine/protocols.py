@@ -208,7 +208,7 @@ class Shortened(Resident, Protocol):
     def forward(
         self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False
     ) -> Tensor:
-        """As a Target's; `short`: logits of the shortlist alone."""
+        """Computes as a Target does; `short`: logits of the shortlist alone."""
         ...
 
 
@@ -251,6 +251,35 @@ class Drafter(Protocol):
 
     def crop(self, length: int) -> None:
         """Rolls back to `length` positions."""
+        ...
+
+
+class Translator(Protocol):
+    """Translates between the target's tokens and those of a drafter with another tokenizer, along one conversation."""
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """The drafter's tokens that end its turn."""
+        ...
+
+    def is_able(self, tokens: Sequence[int]) -> bool:
+        """Whether anything can be drafted behind `tokens`."""
+        ...
+
+    def follow(self, tokens: Sequence[int]) -> list[int]:
+        """The drafter's ids of the conversation, which is `tokens` to the target; none where nothing can be drafted."""
+        ...
+
+    def steps(self, most: int) -> int:
+        """How many tokens the drafter writes to propose so many."""
+        ...
+
+    def translate(self, tokens: Sequence[int], drafted: Sequence[int], most: int) -> list[int]:
+        """The target's ids, at most so many, of what the drafter wrote behind `tokens`."""
+        ...
+
+    def crop(self, length: int) -> None:
+        """Forgets the target's tokens from `length` on."""
         ...
 
 

@@ -114,6 +114,7 @@ class Model:
         prompt_seconds, read_before, stop_text = 0.0, self._bytes_read(), ""
         try:
             ids, writer = self._prepare(request, cancelled)
+            self._begin_translating(request, ids)
             if read_as and not request.continues:
                 yield Notice("info", READ_AS, f"Read as: {read_as}")
             for seconds, reading in timed(self._read(ids)):
@@ -259,6 +260,11 @@ class Model:
             return go_on(request, prompter, self._session.tokens, stop_ids)
         return self._prompt(request, prompter), Writer(prompter.tokenizer, request.stop)
 
+    def _begin_translating(self, request: GenerateRequest, ids: list[int]) -> None:
+        """Gives the conversation to a drafter with another tokenizer."""
+        if (translating := self._parts.drafting.translating) is not None:
+            translating.begin(request, ids, self._parts.prompter)
+
     def _prompt(self, request: GenerateRequest, prompter: AnyPrompter) -> list[int]:
         """The prompt as ids, in the session's spelling where the text is equal."""
         ids = prompter.text(request.prompt or "") if request.messages is None else prompter.chat(request.messages)
@@ -303,7 +309,7 @@ class Model:
         last = len(session.tokens) + most
         for bare in self._sparing_memory(lambda: decode(session, policy, max_tokens=last - len(session.tokens))):
             done = replace(bare, probabilities=sampler.probabilities) if isinstance(sampler, RecordingSampler) else bare
-            step = writer.step(done)
+            step = writer.step(done, len(session.tokens) - len(done.tokens))
             session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
             if writer.stopped:
@@ -325,6 +331,9 @@ class Model:
     def _faults(self) -> Iterator[Notice]:
         """Notices, once each: a drafter that failed, CUDA graphs that are off, weights without information."""
         yield from graph_notices(self._parts.decoders)
+        translating = self._parts.drafting.translating
+        if translating is not None and (said := translating.notice(self.spec.name)):
+            yield said
         if self._look.is_flat and not self._flat_noticed:
             self._flat_noticed = True
             yield flat(self.ready.model.name)
