@@ -82,7 +82,7 @@ async def test_what_an_argument_may_be_is_offered_where_it_is_known():
             ("/preset ", {*config.all_presets}),
             ("/model g", {"guide"}),
             ("/draft e", {"exit2", "early-exit"}),
-            ("/draft ", {"exit2", "early-exit", "auto", "off", *tuning.catalog.models}),
+            ("/draft ", {"exit2", "early-exit", "lookup", "auto", "off", *tuning.catalog.models}),
             ("/theme no", {"nocturne", "nord"}),
         ]:
             stage.chat.prompt.completion.follow(typed, typed)
