@@ -13,7 +13,7 @@ import pytest
 from benchmarks import peers, real_model
 from benchmarks.program import run
 from localspec.bench.prompts import KINDS, PROMPTS, Prompt
-from localspec.bench.report import PLAIN, Report, Run, Way
+from localspec.bench.report import PLAIN, Report, Run, Way, kind_table
 from localspec.core.errors import NotDownloaded
 from localspec.runtime import draft_choice
 
@@ -35,6 +35,7 @@ FOUND = Report(
     1,
     {},
     {OURS_PLAIN: runs(1, 2, 1), EXIT: runs(0.5, 2.5, 0.25), LLAMA: runs(2, 2, 2)},
+    kinds=tuple(prompt.kind for prompt in TWO),
 )
 
 
@@ -44,16 +45,15 @@ def test_every_kind_has_two_prompts_and_none_is_asked_twice():
 
 
 def test_the_table_by_kind_has_speeds_and_the_ratio_to_the_same_engines_plain():
-    assert real_model.by_kind(FOUND, TWO) == [
-        ["method", "format", "chat", "code"],
-        ["plain", "int8", "10.0", "5.0"],
-        ["early exit 7", "int8", "30.0 (3.00)", "4.0 (0.80)"],
-        ["llama.cpp plain", "Q4_1", "5.0", "5.0"],
+    assert kind_table(FOUND.kind_rows()) == [
+        ["tok/s", "plain int8", "early exit 7 int8", "llama.cpp plain Q4_1"],
+        ["chat", "10.0", "30.0 ×3.00", "5.0"],
+        ["code", "5.0", "4.0 ×0.80", "5.0"],
     ]
 
 
 def test_one_kind_is_a_report_of_its_own():
-    chat = real_model.only(FOUND, TWO, "chat")
+    chat = FOUND.only("chat")
     assert {key for every in chat.runs.values() for key in every} == {(0, 0), (2, 0)}
     assert chat.runs.keys() == FOUND.runs.keys()
 

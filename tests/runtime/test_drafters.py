@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from localspec.bench.measure import drafts
+from localspec.bench.drafters import drafts
 from localspec.core.errors import CatalogError, UsageError
 from localspec.core.events import SpecCard
 from localspec.core.requests import DraftModel, DraftRequest, EarlyExit, LoadRequest
@@ -103,7 +103,7 @@ def test_a_row_is_what_help_lists_and_the_benchmark_show(tmp_path: Path):
     entry = Entry("x", "x", tmp_path, draft=DraftEntry("repeat"))
     check_entry(entry)
     assert drafters(entry) == (("auto", "the last token again"), ("off", "decode plain"))
-    assert drafts(entry, "auto") == [("plain", "off"), ("repeat", "auto")]
+    assert drafts(entry, "auto") == [("plain", "off"), ("repeat", "repeat")]
     assert drafts(entry, "repeat:2")[1][0] == "repeat 2"
 
 
