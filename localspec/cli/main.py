@@ -95,6 +95,8 @@ def chat(
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
     notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
     check(tuned.load)
+    if past is not None and model == past.chat.model_key:
+        tuned.begin_draft(past)
     kept = settings.chat.history and not no_history
     return app.run(tuned, system, past, history=kept, theme=theme, inline=inline, notices=notice)
 

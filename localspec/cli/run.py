@@ -30,6 +30,7 @@ from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOption
 from localspec.core.sanitize import clean
 from localspec.core.trace import TraceEnd
 from localspec.runtime.api import LLM, Result, Stream, load_events
+from localspec.runtime.long_prompt import as_text, check_prompt
 from localspec.runtime.sampling_defaults import check_limits, check_ranges
 from localspec.runtime.stats import to_dict
 from localspec.runtime.tracing import head
@@ -57,6 +58,7 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
     try:
         check_limits(request)  # before loading, which may take minutes
         check_ranges(request.sampling.given)
+        check_prompt(load, request)
         with ExitStack() as closing:
             trace = closing.enter_context(new_trace(output.trace)) if output.trace else None
             llm = closing.enter_context(open_quietly(load, output))
@@ -117,8 +119,7 @@ def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> Ge
         return request
     notice = Notice("info", "no_template", "This is a base model without a chat template: it completes the text.", "")
     print_event(notice) if output.jsonl else print_notice(notice)
-    text = "\n\n".join(message.content for message in request.messages)
-    return GenerateRequest(None, text, request.max_tokens, request.stop, request.sampling)
+    return as_text(request)
 
 
 def show(stream: Stream, output: Output) -> Result:

@@ -88,6 +88,11 @@ class ContextOverflow(LocalspecError):
         super().__init__(message, hint=hint)
         self.turns_over, self.prompt_n = turns_over, prompt_n
 
+    @classmethod
+    def of(cls, prompt_n: int, context: int, *, hint: str = "", turns_over: int = 0) -> ContextOverflow:
+        message = f"The prompt is {prompt_n:,} tokens and the context holds {context:,}."
+        return cls(message, hint=hint, turns_over=turns_over, prompt_n=prompt_n)
+
 
 class IncompatiblePair(LocalspecError):
     """The drafter does not speak the target's tokens. Named by the user: exit 6; chosen by us: a Notice, and plain."""

@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import msgspec
 
-from localspec.core import calibration
 from localspec.core.errors import (
     Cancelled,
     ContextOverflow,
@@ -47,7 +46,7 @@ from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
-from localspec.runtime.shortening import turns_over
+from localspec.runtime.shortening import remedies, turns_over
 from localspec.runtime.stats import Tally
 from localspec.runtime.steps import Writer
 from localspec.runtime.tracing import traced
@@ -109,7 +108,7 @@ class Model:
         self.tally.begin()
         reason: FinishReason = "cancelled"
         step_seconds: list[float] = []
-        prompt_seconds, read_before = 0.0, self._bytes_read()
+        prompt_seconds, read_before, stop_text = 0.0, self._bytes_read(), ""
         try:
             ids, writer = self._prepare(request, cancelled)
             if read_as and not request.continues:
@@ -121,7 +120,8 @@ class Model:
             read_before = self._bytes_read()
             for seconds, (done, step) in timed(self._steps(writer, request)):
                 step_seconds.append(seconds)
-                reason = "stop" if writer.stopped else done.ended or reason
+                stop_text = writer.stopped
+                reason = "stop" if stop_text else done.ended or reason
                 if trace is not None:
                     trace(traced(done, step, writer.tokenizer))
                 yield self._tallied(step)
@@ -129,9 +129,9 @@ class Model:
         except Cancelled:
             reason = "cancelled"
         except ContextOverflow as fault:
-            turns = self._turns_over(request)
-            hint, prompt_n = self._remedies(turns), fault.prompt_n
-            raise ContextOverflow(fault.message, hint=hint, turns_over=turns, prompt_n=prompt_n) from fault
+            turns, context = self._turns_over(request), self.ready.model.context_max
+            hint = remedies(turns, context, self._parts.target.arch.max_context)
+            raise ContextOverflow.of(fault.prompt_n, context, hint=hint, turns_over=turns) from fault
         except (RuntimeError, MemoryError) as fault:
             if is_out_of_memory(fault):
                 raise EngineError("Memory ran out while answering.", hint=MORE_MEMORY) from fault
@@ -140,7 +140,8 @@ class Model:
                 raise EngineDied(f"The GPU failed while answering ({detail}).", hint=LOAD_AGAIN) from fault
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
-        yield self._tallied(Done(reason, msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as)))
+        measured = msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as, stop_text=stop_text)
+        yield self._tallied(Done(reason, measured))
 
     def steer(self, wish: SpecWish) -> SpecCard:
         """Changes how the next rounds draft, also in the middle of an answer; from any thread. Nothing changes
@@ -259,13 +260,6 @@ class Model:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
         return keep_spelling(self._session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
 
-    def _remedies(self, turns_over: int) -> str:
-        """Remedies for a prompt that is too long: a new chat only if the question fits alone."""
-        card, longest = self.ready.model, self._parts.target.arch.max_context
-        can_grow, fits_alone = card.context_max < longest, turns_over > 0
-        ways = ["Shorten it", *["start a new chat"] * fits_alone, *[f"raise --ctx, up to {longest}"] * can_grow]
-        return f"{', or '.join(ways)}."
-
     def _turns_over(self, request: GenerateRequest) -> int:
         chat = self._parts.prompter.using(request.template).chat
         return turns_over(request.messages or (), self.ready.model.context_max, lambda messages: len(chat(messages)))
@@ -342,9 +336,6 @@ class Model:
         give_back()
 
     def _measured(self, prompt_seconds: float, step_seconds: list[float], bytes_read: int) -> Stats:
-        meter = self.tally.meter
-        if meter.source == "probe" and meter.baseline_ms and self._parts.calibration_key:
-            calibration.remember(self._parts.calibration_key, plain_ms=meter.baseline_ms)
         return msgspec.structs.replace(
             self.tally.stats,
             prompt_ms=1000 * prompt_seconds,
