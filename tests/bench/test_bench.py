@@ -291,7 +291,7 @@ def test_a_model_that_cannot_roll_back_is_measured_plain_and_said_so(folder: Pat
 
 
 @pytest.mark.usefixtures("verified")
-def test_kinds_are_rows_with_speed_gain_and_acceptance_and_stand_in_json(folder: Path, tmp_path: Path):
+def test_kinds_are_rows_with_speed_gain_and_acceptance_and_stand_in_json(folder: Path):
     asked = (Prompt("chat", "hello there"), Prompt("code", "again"), Prompt("chat", "general"))
     made = bench(folder / "tiny", draft="early-exit:1", k=2, prompts=asked)
     (head, _, chat, code) = [
