@@ -47,7 +47,7 @@ pytestmark = pytest.mark.heavy
 
 SAMPLED = Sampling(temperature=1.3, seed=5)
 PROMPT = [3, 14, 15, 9, 2, 6, 5, 14, 15, 9]
-LENGTH = 40
+LENGTH = 24
 BAD_IDS = (-1, 1 << 40)
 
 
@@ -136,6 +136,9 @@ DECODERS: dict[str, Callable[[], Any]] = {
 }
 
 
+FEW = ("random", "an end in the middle", "id -1", "raises in draft")  # with the decoder that takes longest
+
+
 def guarded(hostile: Drafter, *, lookup: bool) -> Guarded:
     """As `attach` has it, alone or behind a look-up."""
     if not lookup:
@@ -170,8 +173,10 @@ def answer(target: Any, drafter: Drafter, sampling: Sampling, stop_ids: frozense
 
 
 @pytest.mark.parametrize("lookup", [False, True], ids=["alone", "behind a look-up"])
-@pytest.mark.parametrize("name", [*HARMLESS, *HARMFUL])
-@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(kind, name) for kind in DECODERS for name in (FEW if kind == "generic" else (*HARMLESS, *HARMFUL))],
+)
 def test_a_hostile_drafter_changes_no_text(kind: str, name: str, lookup: bool):
     """Greedy and seeded, with an end that the plain answer reaches; what it does beyond proposing wrong is a fault, and
     the look-up drafts on."""
@@ -207,7 +212,7 @@ def test_probabilities_that_are_none_are_a_fault_and_never_reach_the_sampler(val
     """Of a sampled draft: with a NaN every token of it would be kept."""
     drafter = guarded(Uncertain(value), lookup=lookup)
     session = Session(ScriptedModel(23, seed=4), drafter)
-    rounds = generate(session, [1, 2, 3], max_tokens=30, sampling=Sampling(temperature=1.0), policy=EveryKind())  # type: ignore[arg-type]
+    rounds = generate(session, [1, 2, 3], max_tokens=30, sampling=Sampling(temperature=1.0), policy=EveryKind())
     assert "without a probability" in str(drafter.fault)
     assert all(kind == "lookup" for done in rounds for kind in done.drafters)
 
@@ -313,8 +318,8 @@ def fuzz(steps: int, seed: int) -> Counter[str]:
     return seen
 
 
-def test_400_steps_of_anything_write_plain_text():
-    seen = fuzz(400, seed=1)
+def test_150_steps_of_anything_write_plain_text():
+    seen = fuzz(150, seed=1)
     assert {"switch", "stop", "length", "context", "cancelled"} <= set(seen)
 
 
