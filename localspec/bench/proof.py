@@ -147,7 +147,8 @@ class Prover:
         for _ in session.prefill(case.prompt):
             pass
         fed = torch.tensor([case.prompt[-1], *written], device=session.device)
-        return torch.cat([session.target.forward(ids).double().cpu() for ids in fed.split(width)])
+        parts = (fed[at : at + width] for at in range(0, len(fed), width))
+        return torch.cat([session.target.forward(ids).double().cpu() for ids in parts])
 
 
 def scores(logits: Tensor, case: Case, written: tuple[int, ...]) -> Tensor:
