@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CatalogError,
         CheckpointError,
         ContextOverflow,
+        Divergence,
         DoesNotFit,
         EngineDied,
         EngineError,
@@ -46,17 +47,17 @@ _WHERE = {
     **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "SpecWish"), "localspec.core.requests"),
     **dict.fromkeys(
         (
-            "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "DoesNotFit",
-            "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError", "NoChatTemplate",
+            "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "Divergence",
+            "DoesNotFit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError", "NoChatTemplate",
             "NoSuchChat", "NotDownloaded", "PullError", "UsageError",
         ),
         "localspec.core.errors",
     ),
 }  # fmt: skip
 __all__ = [
-    "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "DoesNotFit",
-    "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError",
-    "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Result", "SpecWish", "Stream",
+    "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "Divergence",
+    "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair",
+    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Result", "SpecWish", "Stream",
     "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
 ]  # fmt: skip
 

@@ -105,7 +105,7 @@ def name(kind: str) -> str:
 
 
 def source(done: TracedRound) -> str:
-    """Where a look-up has its tokens from, and the class of its match."""
+    """The class of a look-up's match, and the text that its tokens were copied from."""
     return f", class {done.bucket}, from {origin(done.origin)}" if done.origin else ""
 
 
