@@ -48,8 +48,8 @@ _WHERE = {
     **dict.fromkeys(
         (
             "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "Divergence",
-            "DoesNotFit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError", "NoChatTemplate",
-            "NoSuchChat", "NotDownloaded", "PullError", "UsageError",
+            "DoesNotFit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError",
+            "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "UsageError",
         ),
         "localspec.core.errors",
     ),
@@ -57,8 +57,8 @@ _WHERE = {
 __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "Divergence",
     "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair",
-    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Result", "SpecWish", "Stream",
-    "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
+    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Result", "SpecWish",
+    "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
 ]  # fmt: skip
 
 

@@ -178,6 +178,17 @@ def train_target(run: Run, batches: Iterable[Batch], report: Report) -> None:
     _fit(run, batches, loss_of, report)
 
 
+def train_text(run: Run, batches: Iterable[Batch], report: Report) -> None:
+    """The text alone, read at the last layer: for a draft model without a teacher of its own tokens."""
+    depth = run.network.shape.num_layers
+
+    def loss_of(batch: Batch, _step: int) -> Tensor:
+        logits = run.network(batch.ids[:, :-1], [depth], batch.learn[:, 1:])[depth]
+        return F.cross_entropy(logits.float(), batch.targets)
+
+    _fit(run, batches, loss_of, report)
+
+
 def train_draft(run: Run, teacher: Network, batches: Iterable[Batch], report: Report) -> None:
     """Distillation: half of the loss is the text, half the teacher's own distribution over it."""
     student_depth, teacher_depth = run.network.shape.num_layers, teacher.shape.num_layers

@@ -48,13 +48,15 @@ Drafts = Sequence[tuple[str, AskedDraft]]
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """A way of `generate`: what it is called with, and the kind of ours it is compared with."""
+    """A way of `generate`: what it is called with, and the kind of ours it is compared with. `translates`: the drafter
+    has another tokenizer."""
 
     name: str
     kind: str
     k: str = "its own"
     arguments: dict[str, Any] = field(default_factory=dict)
     drafter: Path | None = None
+    translates: bool = False
 
 
 def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
@@ -68,7 +70,9 @@ def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
             yield Mode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
         elif choice.snapshot is not None:
             name = kind.removeprefix("draft model").strip()
-            yield Mode(f"assistant_model {name}".strip(), kind, drafter=choice.snapshot.folder)
+            how = "assistant_model" if not choice.translates else "assistant_tokenizer"
+            folder, translates = choice.snapshot.folder, choice.translates
+            yield Mode(f"{how} {name}".strip(), kind, drafter=folder, translates=translates)
     lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
     yield Mode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", str(LOOKUP_TOKENS), lookup)
 
@@ -99,6 +103,12 @@ class Checkpoints:
         else:
             model = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, **options)
         return model.to(self.device).eval()
+
+    def tokenizer(self, folder: Path) -> Any:
+        from transformers import AutoTokenizer
+
+        place, file = (folder.parent, {"gguf_file": folder.name}) if folder.is_file() else (folder, {})
+        return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False, **file)
 
 
 class Transformers:
@@ -132,6 +142,9 @@ class Transformers:
         arguments = dict(self.mode.arguments)
         if self.mode.drafter is not None:
             arguments["assistant_model"] = self.checkpoints.get(self.mode.drafter, self.way.quant)
+        if self.mode.drafter is not None and self.mode.translates:  # its universal assisted generation
+            arguments["tokenizer"] = self.checkpoints.tokenizer(self.opened.snapshot.folder)
+            arguments["assistant_tokenizer"] = self.checkpoints.tokenizer(self.mode.drafter)
         started = perf_counter()
         with torch.inference_mode():
             out = model.generate(

@@ -15,6 +15,7 @@ from localspec.runtime.pairs import Candidate, PairVerdict
 REMARKS = {
     "padding": " vLLM needs use_heterogeneous_vocab.",
     "controls-differ": " Few drafts are accepted; the text stays correct.",
+    "translate": " It has another tokenizer, so its text is translated; the answer stays the same.",
 }
 
 

@@ -26,18 +26,21 @@ def judge(target: str, drafter: str, *, on_hub: bool, write: bool, as_json: bool
         print_text("\n".join(judge_text.verdict_text(one.verdict) for one in found if one.verdict))
     elif found:
         print_text(judge_text.candidates_table(found))
-    best = next((one for one in found if one.verdict is not None and one.verdict.ok), None)
-    if best is None:
+    able = [(one, one.verdict) for one in found if one.verdict is not None and one.verdict.ok]
+    if not able:
         return unpaired(target, drafter, on_hub=on_hub)
     if write:
+        best = next((one for one, verdict in able if drafter or verdict.same_tokens), None)
+        if best is None:
+            return unpaired(target, drafter, on_hub=on_hub, what="has the tokens of")
         print_note(f"Written to {write_pair(target, best)}. Chat with the pair: localspec chat {target}")
     return 0
 
 
-def unpaired(target: str, drafter: str, *, on_hub: bool) -> int:
+def unpaired(target: str, drafter: str, *, on_hub: bool, what: str = "can draft for") -> int:
     if not drafter:
         more = "" if on_hub else f" Look on the hub: localspec pair {target} --hub"
-        print_note(f"No model {'on the hub' if on_hub else 'on this machine'} can draft for {target}.{more}")
+        print_note(f"No model {'on the hub' if on_hub else 'on this machine'} {what} {target}.{more}")
     return IncompatiblePair.exit_code
 
 

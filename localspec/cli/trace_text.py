@@ -105,7 +105,7 @@ def name(kind: str) -> str:
 
 
 def source(done: TracedRound) -> str:
-    """The class of a look-up's match, and the text that its tokens were copied from."""
+    """Names the text that looked-up tokens come from, and the class of the match."""
     return f", class {done.bucket}, from {origin(done.origin)}" if done.origin else ""
 
 

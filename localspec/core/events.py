@@ -85,7 +85,8 @@ class SpecCard(Record, frozen=True):
     """The drafter: kind "lookup", "model", "early-exit" or "off" where there is none; `reason` says why. `lookup`: a
     look-up in front of it drafts, too.
 
-    `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice.
+    `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice. `translated`: the draft
+    model has another tokenizer.
     """
 
     kind: str
@@ -95,6 +96,7 @@ class SpecCard(Record, frozen=True):
     exit_layer: int | None = None
     mode: Mode = "auto"
     lookup: bool = False
+    translated: bool = False
 
     @property
     def switch(self) -> Mode:

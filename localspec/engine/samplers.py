@@ -20,6 +20,10 @@ class Greedy:
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
 
+    @property
+    def takes_likeliest(self) -> bool:
+        return self.sampling.penalty == 1.0
+
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         return likeliest(penalise(logits, self.sampling, session.tokens, drafted)), None
 
@@ -43,6 +47,10 @@ class Rejection:
         self.generator = generator
         self.greedy_draft = greedy_draft
 
+    @property
+    def takes_likeliest(self) -> bool:
+        return self.greedy_draft and self.sampling.penalty == 1.0
+
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         scores = penalise(logits, self.sampling, session.tokens, drafted)
         if self.greedy_draft:
@@ -62,6 +70,8 @@ class Rejection:
 class Seeded:
     """Samples the same text whatever the drafter, k or timing: target and drafter add the same Gumbel noise, keyed by
     seed and position, and a draft is accepted while it is the token that the target draws."""
+
+    takes_likeliest = False  # noise is added
 
     def __init__(self, sampling: Sampling, seed: int) -> None:
         self.sampling = sampling

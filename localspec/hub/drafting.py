@@ -97,7 +97,7 @@ def found_here(target: Snapshot, heard: Callable[[], None]) -> Drafter | None:
         heard()
         with skipping_unusable():
             verdict = pair(target, one)
-            if verdict.ok:
+            if verdict.same_tokens:
                 offer = DraftOffer("model", one.name, source=HERE, verdict=verdict, detail=verdict.detail)
                 return Drafter(offer, here=one)
     return None
@@ -111,8 +111,8 @@ def found_on_hub(
         heard()
         with skipping_unusable():  # other tokens, too
             found = draft_model(client, target, row.repo, "auto", scratch, source=ON_HUB)
-            if found.snapshot is not None:  # it is behind no gate
-                return found
+            if found.snapshot is not None and (found.offer.verdict is None or found.offer.verdict.same_tokens):
+                return found  # it is behind no gate
     return None
 
 

@@ -29,7 +29,7 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._hidden = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-        self._stream: Stream = ByteStream(tokenizer) if _is_byte_level(tokenizer) else RunStream(tokenizer)
+        self._stream: Stream = ByteStream(tokenizer) if is_byte_level(tokenizer) else RunStream(tokenizer)
 
     def push(self, id: int) -> str:
         return "" if id in self._hidden else self._stream.push(id)
@@ -48,7 +48,7 @@ class ByteStream:
 
     def push(self, id: int) -> str:
         token = self._tokenizer.id_to_token(id)
-        return "" if token is None else self._decoder.decode(_token_bytes(token))
+        return "" if token is None else self._decoder.decode(token_bytes(token))
 
     def flush(self) -> str:
         rest = self._decoder.decode(b"", final=True)
@@ -109,13 +109,13 @@ class RunStream:
         return self._decode(seen)[len(before) :]
 
     def _byte(self, id: int) -> bytes | None:
-        return _byte_of(self._tokenizer.id_to_token(id) or "")
+        return byte_of(self._tokenizer.id_to_token(id) or "")
 
     def _decode(self, ids: list[int]) -> str:
         return self._tokenizer.decode(ids, skip_special_tokens=False)
 
 
-def _is_byte_level(tokenizer: Tokenizer) -> bool:
+def is_byte_level(tokenizer: Tokenizer) -> bool:
     if tokenizer.decoder is None:
         return False
     spec = json.loads(tokenizer.decoder.__getstate__())
@@ -132,14 +132,14 @@ def _byte_alphabet() -> dict[str, int]:
 BYTES = _byte_alphabet()
 
 
-def _token_bytes(token: str) -> bytes:
+def token_bytes(token: str) -> bytes:
     """A token's bytes; one with characters outside the alphabet (an added token) stands for itself."""
     found = [BYTES.get(char) for char in token]
     known = [byte for byte in found if byte is not None]
     return bytes(known) if len(known) == len(found) else token.encode("utf-8", "replace")
 
 
-def _byte_of(token: str) -> bytes | None:
+def byte_of(token: str) -> bytes | None:
     """The byte of a fallback token such as <0x0A>."""
     if len(token) == 6 and token.startswith("<0x") and token.endswith(">"):
         try:

@@ -1,6 +1,7 @@
 """Compares two tokenizers by content and behaviour, to decide whether one model may draft for the other.
 
-Equal sizes prove nothing and unequal sizes disprove nothing. Knows nothing about models or speed.
+Equal sizes prove nothing and unequal sizes disprove nothing. Where they differ, the drafter may yet write text that is
+translated, if both give back the text that they read. Knows nothing about models or speed.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from collections.abc import Mapping
 from tokenizers import Tokenizer
 
 from localspec.models.checkpoint import check_ids, num_ids, parse_tokenizer, tokenizer_faults
+from localspec.models.pieces import Pieces, are_beside
+from localspec.models.prompt import Prompter
 from localspec.models.sandbox_jobs import Reason, TokenizerText, Verdict
 
 PROBE_LINES = 2000
 PROBE_SEED = 20
+PLAIN = " The quick brown fox, don't you know? Over 12 lazy DOGS (and 3 cats); it sleeps."  # what has to be translated
 
 WORDS = """the The THE don't we'LL naïve straße İstanbul ſ ﬁne Ａ ① ½ 0 7 42 1234567 3.14159 1e-9 0xFF ٣ x²
 def f(x): return x self._a += 1 {} [0] <b> </b> < > | == != -> /* */ # $ % & @ ~ ^ \\ ` ' "
@@ -34,20 +38,34 @@ def compare(target: TokenizerText, drafter: TokenizerText) -> Verdict:
     rows = (target.rows or sizes[0], drafter.rows or sizes[1])
     with tokenizer_faults(f"{target.where} or {drafter.where}"):
         found = _difference(first, second) if first is not second else None
+        fault = next(filter(None, map(loss, (first, second), ("target", "draft"))), "") if found else ""
     if found:
-        return Verdict(False, found[0], f"tokenizers differ ({found[1]})")
+        detail = f"tokenizers differ ({found})"
+        return (
+            Verdict(False, "untranslatable", f"{detail}, and {fault}") if fault else Verdict(True, "translate", detail)
+        )
     if others := _other_controls(first, second):
         count = f"{len(others)} control tokens" if len(others) > 1 else "a control token"
         return Verdict(True, "controls-differ", f"same tokens but for {count} ({others[0]})")
     return Verdict(True, *_agreement(sizes, rows))
 
 
-def _difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
-    """The first difference, as a reason and a description."""
+def loss(tokenizer: Tokenizer, owner: str) -> str:
+    """Why text cannot be translated from or to a tokenizer; "" if it can."""
+    if not are_beside(tokenizer):
+        return f"the {owner}'s tokens are not bytes of the text"
+    with_controls = Prompter(tokenizer, name=owner, template=None)
+    if Pieces(tokenizer).text(with_controls.running(PLAIN)) != PLAIN.encode():
+        return f"the {owner}'s changes the text that it reads"
+    return ""
+
+
+def _difference(target: Tokenizer, drafter: Tokenizer) -> str | None:
+    """A description of the first difference."""
     return _token_difference(target, drafter) or _text_difference(target, drafter)
 
 
-def _token_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
+def _token_difference(target: Tokenizer, drafter: Tokenizer) -> str | None:
     """The first id with two meanings, or token that only one has. Added tokens may be missing on either side, and
     control tokens may differ: verification keeps the text right."""
     here, there = _by_id(target), _by_id(drafter)
@@ -56,7 +74,7 @@ def _token_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, st
     for id in sorted((here.keys() | there.keys()) - controls):
         mine, theirs = here.get(id), there.get(id)
         if mine != theirs and (id not in added or (mine is not None and theirs is not None)):
-            return "tokens-differ", f"id {id} {_quoted(mine)} vs {_quoted(theirs)}"
+            return f"id {id} {_quoted(mine)} vs {_quoted(theirs)}"
     return None
 
 
@@ -80,15 +98,15 @@ def _other_controls(target: Tokenizer, drafter: Tokenizer) -> list[str]:
     return found
 
 
-def _text_difference(target: Tokenizer, drafter: Tokenizer) -> tuple[Reason, str] | None:
+def _text_difference(target: Tokenizer, drafter: Tokenizer) -> str | None:
     """The first probe line with different ids, or ids with different text."""
     lines = probe_lines()
     here, there = (one.encode_batch(lines, add_special_tokens=False) for one in (target, drafter))
     for line, mine, theirs in zip(lines, here, there, strict=True):
         if mine.ids != theirs.ids:
-            return "text-differs", f"{line[:30]!r} is {mine.ids[:6]} vs {theirs.ids[:6]}"
+            return f"{line[:30]!r} is {mine.ids[:6]} vs {theirs.ids[:6]}"
         if target.decode(mine.ids) != drafter.decode(mine.ids):
-            return "text-differs", f"ids {mine.ids[:6]} are two texts"
+            return f"ids {mine.ids[:6]} are two texts"
     return None
 
 

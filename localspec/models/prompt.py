@@ -8,8 +8,6 @@ Knows nothing about models or the session.
 
 from __future__ import annotations
 
-import json
-import secrets
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,7 +23,8 @@ from localspec.core.errors import CheckpointError, LocalspecError, NoChatTemplat
 from localspec.core.limits import entering
 from localspec.core.requests import Message, Role, Template
 from localspec.models.chat_template import ChatTemplate
-from localspec.models.checkpoint import num_ids, parse_tokenizer, tokenizer_faults
+from localspec.models.checkpoint import num_ids, tokenizer_faults
+from localspec.models.without_controls import without_controls
 
 RARE = "ᚠ 𐎠 𓀀 \U000f0000"
 BLANK = "▁"  # how SentencePiece writes a space
@@ -106,6 +105,10 @@ class Prompter:
     def words(self, before: Sequence[Message], answer: str) -> list[int]:
         """The ids of an answer so far, to follow `chat(before)`; none of its text is a control token."""
         return list(_encode(self._wordy, self._blank(before, answer) + answer).ids)
+
+    def running(self, text: str) -> list[int]:
+        """The ids of a part of an answer, to follow other text; none of it is a control token."""
+        return list(_encode(self._running, text).ids)
 
     def text(self, text: str) -> list[int]:
         """The ids of a raw prompt, with its control tokens, after the tokenizer's opening tokens."""
@@ -195,17 +198,22 @@ class Prompter:
     @cached_property
     def _raw(self) -> Tokenizer:
         """The tokenizer without tokens that have no embedding row."""
-        return _without(self.tokenizer, self._rowless, first=True) if self._rowless else self.tokenizer
+        return without_controls(self.tokenizer, self._rowless) if self._rowless else self.tokenizer
 
     @cached_property
     def _wordy_first(self) -> Tokenizer:
         """The tokenizer without control tokens, for a text's beginning."""
-        return _without(self.tokenizer, self.control_ids, first=True)
+        return without_controls(self.tokenizer, self.control_ids)
 
     @cached_property
     def _wordy(self) -> Tokenizer:
         """The tokenizer without control tokens, for text that follows a control token."""
-        return _without(self.tokenizer, self.control_ids, first=False)
+        return without_controls(self.tokenizer, self.control_ids, "after a control")
+
+    @cached_property
+    def _running(self) -> Tokenizer:
+        """The tokenizer without control tokens, for text that continues other text."""
+        return without_controls(self.tokenizer, self.control_ids, "running")
 
 
 def _check_roles(messages: Sequence[Message]) -> None:
@@ -282,43 +290,3 @@ def _is_blank(text: str) -> bool:
 def _unknown_ids(tokenizer: Tokenizer) -> set[int]:
     """The ids of characters that no vocabulary has; none if the tokenizer falls back to bytes."""
     return set(_encode(tokenizer, RARE).ids)
-
-
-def _without(tokenizer: Tokenizer, control_ids: frozenset[int], *, first: bool) -> Tokenizer:
-    """A copy of the tokenizer in which no text becomes a control token.
-
-    They are renamed, not removed: without them the other added tokens would move to their ids.
-    """
-    spec = json.loads(tokenizer.to_str())
-    controls = [token for token in spec["added_tokens"] if token["id"] in control_ids]
-    names = {token["content"]: f"\U0010fffd{secrets.token_hex(16)}" for token in controls}  # these cannot be typed
-    for token in controls:
-        token["content"] = names[token["content"]]
-    spec["post_processor"] = None
-    _rename(spec["model"], names)
-    if not first:
-        _never_first(spec["pre_tokenizer"])
-    return parse_tokenizer(json.dumps(spec), "the tokenizer without its control tokens")
-
-
-def _rename(model: dict[str, Any], names: dict[str, str]) -> None:
-    """Renames the pieces of the vocabulary that spell a control token: plain text could reach them."""
-    vocab = model["vocab"]
-    if isinstance(vocab, list):
-        model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocab]
-        return
-    model["vocab"] = {names.get(piece, piece): id for piece, id in vocab.items()}
-    if "merges" in model:
-        parts = [merge if isinstance(merge, list) else merge.split(" ", 1) for merge in model["merges"]]
-        model["merges"] = [pair for pair in parts if not names.keys() & {*pair, "".join(pair)}]
-    if model.get("unk_token") in names:
-        model["unk_token"] = names[model["unk_token"]]
-
-
-def _never_first(part: Any) -> None:
-    """Stops the pre-tokenizer from treating text after a control token as the beginning of a text."""
-    if isinstance(part, dict):
-        if part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first":
-            part["prepend_scheme"] = "never"
-        for inner in part.get("pretokenizers", ()):
-            _never_first(inner)

@@ -14,7 +14,16 @@ from localspec.core.requests import Message, Template
 from localspec.models.checkpoint import Snapshot, parse_tokenizer
 from localspec.models.prompt import Prompter
 from localspec.models.sandbox import Sandbox
-from localspec.models.sandbox_jobs import EncodeAnswer, EncodeChat, EncodeText, Ids, Opened, OpenPrompter, UseTemplate
+from localspec.models.sandbox_jobs import (
+    EncodeAnswer,
+    EncodeChat,
+    EncodePart,
+    EncodeText,
+    Ids,
+    Opened,
+    OpenPrompter,
+    UseTemplate,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,9 @@ class SandboxedPrompter:
 
     def words(self, before: Sequence[Message], answer: str) -> list[int]:
         return self.sandbox.ask(EncodeAnswer(tuple(before), answer, self.template), Ids, self.cancelled).ids
+
+    def running(self, text: str) -> list[int]:
+        return self.sandbox.ask(EncodePart(text), Ids, self.cancelled).ids
 
     def text(self, text: str) -> list[int]:
         return self.sandbox.ask(EncodeText(text), Ids, self.cancelled).ids

@@ -32,6 +32,7 @@ from localspec.models.sandbox_jobs import (
     Done,
     EncodeAnswer,
     EncodeChat,
+    EncodePart,
     EncodeText,
     Ids,
     Job,
@@ -219,6 +220,6 @@ def num_chars(job: Job) -> int:
             return sum(len(message.content) for message in job.messages)
         case EncodeAnswer():
             return sum(len(message.content) for message in job.before) + len(job.text)
-        case EncodeText():
+        case EncodePart() | EncodeText():
             return len(job.text)
     return 0

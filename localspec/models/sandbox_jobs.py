@@ -10,7 +10,7 @@ from typing import IO, Literal
 from localspec.core.events import Record
 from localspec.core.requests import Message, Template
 
-Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "tokens-differ", "text-differs"]
+Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "translate", "untranslatable"]
 
 
 class TokenizerText(Record, frozen=True, tag="tokenizer"):
@@ -49,6 +49,12 @@ class EncodeAnswer(Record, frozen=True, tag="answer"):
     before: tuple[Message, ...]
     text: str
     template: Template | None
+
+
+class EncodePart(Record, frozen=True, tag="part"):
+    """Encodes a part of an answer, to follow other text."""
+
+    text: str
 
 
 class EncodeText(Record, frozen=True, tag="text"):
@@ -107,7 +113,7 @@ class TooLarge(Record, frozen=True, tag="too-large"):
     """The job ran out of memory, in Python."""
 
 
-Job = OpenPrompter | UseTemplate | EncodeChat | EncodeAnswer | EncodeText | CheckTemplate | ComparePair
+Job = OpenPrompter | UseTemplate | EncodeChat | EncodeAnswer | EncodePart | EncodeText | CheckTemplate | ComparePair
 Answer = Opened | Ids | Verdict | Done | Refused | TooLarge
 
 

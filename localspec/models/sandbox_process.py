@@ -25,6 +25,7 @@ from localspec.models.sandbox_jobs import (
     Done,
     EncodeAnswer,
     EncodeChat,
+    EncodePart,
     EncodeText,
     Ids,
     Job,
@@ -90,6 +91,8 @@ class Worker:
                 return Ids(self._prompter.using(job.template).chat(job.messages))
             case EncodeAnswer():
                 return Ids(self._prompter.using(job.template).words(job.before, job.text))
+            case EncodePart():
+                return Ids(self._prompter.running(job.text))
             case EncodeText():
                 return Ids(self._prompter.text(job.text))
 

@@ -21,6 +21,7 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.lookup import LookupDrafter
 from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.table import DRAFTERS
+from localspec.engine.drafters.translated import TranslatedDrafter
 from localspec.engine.memory import give_back
 from localspec.engine.policy import SteerablePolicy
 from localspec.engine.protocols import Drafter, Resident, is_layered
@@ -40,6 +41,7 @@ from localspec.runtime.notices import graph_notices
 from localspec.runtime.opened import Opened, Opening, plan_request, swept_key
 from localspec.runtime.parts import Parts
 from localspec.runtime.sampling_defaults import defaults
+from localspec.runtime.translating import Translating
 
 
 def attach(
@@ -95,29 +97,52 @@ def make_drafting(
     """Loads what drafts, and makes the drafter with its policy and its card."""
     k = choice.k if k == "auto" else draft_length(k)
     own = yield from draft_decoder(choice, opened)
-    target = opened.target
-    named = DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
+    translating = open_translating(opened, choice)
+    named = make_drafter(choice, opened.target, own, translating)
     lookup = LookupDrafter() if choice.lookup else named if isinstance(named, LookupDrafter) else None
     if choice.notice:
         yield choice.notice
     wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
     return Drafting(
-        SpecCard(
-            choice.kind,
-            choice.name,
-            k,
-            choice.reason,
-            choice.exit_layer or None,
-            wish.mode,
-            lookup=choice.lookup,
-        ),
+        spec(choice, k, wish),
         guarded(named, lookup),
         SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
         greedy=choice.greedy,
         decoders=(own,) if own is not None else (),
         mark=mark,
         lookup=lookup,
+        translating=translating,
+    )
+
+
+def open_translating(opened: Opened, choice: draft_choice.Choice) -> Translating | None:
+    """What translates between the two tokenizers, where they differ."""
+    if not choice.translates or choice.snapshot is None:
+        return None
+    return Translating.open(opened.prompter, opened.snapshot, choice.snapshot)
+
+
+def make_drafter(
+    choice: draft_choice.Choice, target: Resident, own: Resident | None, translating: Translating | None
+) -> Drafter:
+    if translating is not None:
+        assert own is not None
+        return TranslatedDrafter(own, translating.translation)
+    return DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
+
+
+def spec(choice: draft_choice.Choice, k: DraftLength, wish: SpecWish) -> SpecCard:
+    """The drafter as the user sees it."""
+    return SpecCard(
+        choice.kind,
+        choice.name,
+        k,
+        choice.reason,
+        choice.exit_layer or None,
+        wish.mode,
+        lookup=choice.lookup,
+        translated=choice.translates,
     )
 
 

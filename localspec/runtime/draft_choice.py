@@ -23,7 +23,7 @@ from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime.known_pairs import pulled_draft
-from localspec.runtime.pairs import pair
+from localspec.runtime.pairs import TRANSLATE, PairVerdict, pair
 
 NOTHING_KNOWN = Calibration()
 TURNED_OFF = "you turned it off"
@@ -41,13 +41,14 @@ UNLIKE = "cannot draft for '{target}': {detail}", "Use a smaller model of the sa
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The drafter to load: `kind` is its row in DRAFTERS, or "off", and `reason` why there is none. `exit_layer`: how
-    many of the target's layers a draft runs through. `k` is models.toml's; `notice` is for the user; `lookup`: a
-    look-up in front of it drafts, too."""
+    many of the target's layers a draft runs through. `translates`: the draft model has another tokenizer. `k` is
+    models.toml's; `notice` is for the user; `lookup`: a look-up in front of it drafts, too."""
 
     kind: str
     name: str = ""
     exit_layer: int = 0
     snapshot: Snapshot | None = None
+    translates: bool = False
     greedy: bool = False
     k: DraftLength = "auto"
     reason: str = ""
@@ -167,8 +168,14 @@ def checked(request: DraftRequest, entry: Entry, target: Snapshot) -> Choice:
 
 
 def paired(choice: Choice, drafter: Snapshot, target: Snapshot) -> Choice:
-    """The choice with the model that drafts."""
-    return replace(choice, snapshot=drafter, notice=pairing_notice(drafter, target))
+    """The choice with the model that drafts; IncompatiblePair when it cannot."""
+    if drafter.folder.resolve() == target.folder.resolve():
+        message = f"{target.name} drafts for itself: a draft costs as much as the answer, so this is never faster."
+        notice = Notice("warning", "own_draft", message, "Use a smaller model, or --draft off.")
+        return replace(choice, snapshot=drafter, notice=notice)
+    verdict = usable(pair(target, drafter), drafter, target)
+    translates = verdict.reason == TRANSLATE
+    return replace(choice, snapshot=drafter, translates=translates, notice=pairing_notice(verdict, drafter, target))
 
 
 def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
@@ -216,12 +223,8 @@ def no_rewind(target: Snapshot) -> Choice:
     return Choice("off", reason=reason, notice=notice)
 
 
-def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
-    """A notice about a draft model for this target, if any; IncompatiblePair when it cannot draft for it."""
-    if drafter.folder.resolve() == target.folder.resolve():
-        message = f"{target.name} drafts for itself: a draft costs as much as the answer, so this is never faster."
-        return Notice("warning", "own_draft", message, "Use a smaller model, or --draft off.")
-    verdict = pair(target, drafter)
+def usable(verdict: PairVerdict, drafter: Snapshot, target: Snapshot) -> PairVerdict:
+    """The verdict of a pair that can draft; IncompatiblePair of another."""
     if verdict.reason == "broken-tokenizer":
         raise CheckpointError(f"{verdict.detail}.", hint=REPEAT)
     if not verdict.ok:
@@ -229,6 +232,14 @@ def pairing_notice(drafter: Snapshot, target: Snapshot) -> Notice | None:
         raise IncompatiblePair(
             f"'{short(drafter)}' {words.format(target=short(target), detail=verdict.detail)}.", hint=hint
         )
+    return verdict
+
+
+def pairing_notice(verdict: PairVerdict, drafter: Snapshot, target: Snapshot) -> Notice | None:
+    """What the user should know about a pair that can draft, if anything."""
+    if verdict.reason == TRANSLATE:
+        message = f"'{short(drafter)}' has another tokenizer than '{short(target)}', so its text is translated."
+        return Notice("info", "translated", message, "The text stays the same; a draft with the same tokens is faster.")
     if verdict.reason != "controls-differ":
         return None
     message = f"'{short(drafter)}' and '{short(target)}' have the {verdict.detail}."

@@ -14,12 +14,14 @@ from localspec.engine.drafters.lookup import LookupDrafter
 from localspec.engine.drafters.table import LOOKUP
 from localspec.engine.policy import SteerablePolicy
 from localspec.engine.protocols import Drafter, Resident
+from localspec.runtime.translating import Translating
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
     """`decoders` are the drafter's own, closed with it; `mark`: that its files are in use. `greedy`: it drafts its most
-    likely tokens. `lookup` is the look-up that drafts alone or in front."""
+    likely tokens. `lookup` is the look-up that drafts alone or in front; `translating` is a drafter's with another
+    tokenizer."""
 
     spec: SpecCard
     drafter: Drafter
@@ -28,11 +30,14 @@ class Drafting:
     decoders: tuple[Resident, ...] = ()
     mark: Lock | None = None
     lookup: LookupDrafter | None = None
+    translating: Translating | None = None
 
     def close(self) -> None:
         """Frees its memory. Twice does no harm."""
         for decoder in self.decoders:
             decoder.close()
+        if self.translating is not None:
+            self.translating.close()
         if self.mark is not None:
             self.mark.close()
 

@@ -16,7 +16,7 @@ from localspec.core.json_store import JsonStore
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime.pairs import REMEMBERED, hash_of, is_small, side
+from localspec.runtime.pairs import REMEMBERED, TRANSLATE, hash_of, is_small, side
 
 PULLED = JsonStore(paths.pulled_pairs_file, str)  # the drafter's name, by the target's repository
 
@@ -58,8 +58,10 @@ class KnownPairs:
 
     @cached_property
     def _fit(self) -> frozenset[str]:
-        """The pairs of tokenizers that were found fit."""
-        return frozenset(key for key, verdict in REMEMBERED.read().items() if verdict.ok)
+        """The pairs of tokenizers that were found fit, with the same tokens."""
+        return frozenset(
+            key for key, verdict in REMEMBERED.read().items() if verdict.ok and verdict.reason != TRANSLATE
+        )
 
     @cached_property
     def _rows(self) -> frozenset[str]:

@@ -37,6 +37,7 @@ from localspec.engine.protocols import Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session
+from localspec.engine.shortlist import drafter_bytes
 from localspec.loading.devices import is_lost
 from localspec.models.folding import READ_AS
 from localspec.models.prompt_sandbox import AnyPrompter
@@ -111,6 +112,7 @@ class Model:
         prompt_seconds, read_before, stop_text = 0.0, self._bytes_read(), ""
         try:
             ids, writer = self._prepare(request, cancelled)
+            self._begin_translating(request, ids)
             if read_as and not request.continues:
                 yield Notice("info", READ_AS, f"Read as: {read_as}")
             for seconds, reading in timed(self._read(ids)):
@@ -184,7 +186,7 @@ class Model:
         decoders = self._parts.decoders
         memory = msgspec.structs.replace(
             self.ready.memory,
-            drafter_bytes=sum(decoder.weights.num_bytes for decoder in decoders[1:]),
+            drafter_bytes=drafter_bytes(*decoders),
             kv_bytes=sum(decoder.cache.num_bytes for decoder in decoders),
         )
         return msgspec.structs.replace(self.ready, spec=self.spec, memory=memory)
@@ -253,6 +255,11 @@ class Model:
             return go_on(request, prompter, self._session.tokens, stop_ids)
         return self._prompt(request, prompter), Writer(prompter.tokenizer, request.stop)
 
+    def _begin_translating(self, request: GenerateRequest, ids: list[int]) -> None:
+        """Gives the conversation to a drafter with another tokenizer."""
+        if (translating := self._parts.drafting.translating) is not None:
+            translating.begin(request, ids, self._parts.prompter)
+
     def _prompt(self, request: GenerateRequest, prompter: AnyPrompter) -> list[int]:
         """The prompt as ids, in the session's spelling where the text is equal."""
         ids = prompter.text(request.prompt or "") if request.messages is None else prompter.chat(request.messages)
@@ -319,6 +326,9 @@ class Model:
     def _faults(self) -> Iterator[Notice]:
         """Notices, once each: a drafter that failed, CUDA graphs that are off, weights without information."""
         yield from graph_notices(self._parts.decoders)
+        translating = self._parts.drafting.translating
+        if translating is not None and (said := translating.notice(self.spec.name)):
+            yield said
         if self._look.is_flat and not self._flat_noticed:
             self._flat_noticed = True
             yield flat(self.ready.model.name)
@@ -342,7 +352,7 @@ class Model:
             ttft_ms=1000 * (prompt_seconds + step_seconds[0]) if step_seconds else 0.0,
             predicted_ms=1000 * sum(step_seconds),
             read_bytes=bytes_read,
-            drafter_bytes=sum(decoder.weights.num_bytes for decoder in self._parts.decoders[1:]),
+            drafter_bytes=drafter_bytes(*self._parts.decoders),
             kv_bytes=sum(decoder.cache.num_bytes for decoder in self._parts.decoders),
             peak_bytes=peak_bytes(),
             context_used=len(self._session.tokens),

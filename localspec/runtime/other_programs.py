@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localspec.core.errors import IncompatiblePair, UsageError
+from localspec.runtime.pairs import TRANSLATE
 
 Program = Literal["vllm", "llama-server"]
 PROGRAMS: tuple[Program, ...] = ("vllm", "llama-server")
@@ -18,7 +19,8 @@ DEFAULT_DRAFT = 5  # tokens; these programs have no "auto"
 DEFAULT_CONTEXT = 8192
 LOOKUP, EARLY_EXIT = "lookup", "early-exit"
 LOOKUP_NGRAMS = {"prompt_lookup_min": 2, "prompt_lookup_max": 5}
-PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM refuses unless it is asked not to
+PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM refuses unless it is asked not to, as it
+# does other tokens (its pull request 38174)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
     """vLLM's --speculative-config."""
     if pair.drafter == LOOKUP:
         return {"method": "ngram", "num_speculative_tokens": pair.num_draft_tokens, **LOOKUP_NGRAMS}
-    padded = {"use_heterogeneous_vocab": True} if pair.reason == PADDED else {}
+    padded = {"use_heterogeneous_vocab": True} if pair.reason in (PADDED, TRANSLATE) else {}
     return {
         "method": "draft_model",
         "model": pair.drafter,
@@ -72,6 +74,11 @@ def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
 def llama_server(pair: OtherPair) -> str:
     """llama-server loads GGUF files, which localspec does not make: where the models are none, their places are left
     open. Without --spec-type it would load the drafter and never use it."""
+    if pair.reason == TRANSLATE:
+        raise IncompatiblePair(
+            f"'{pair.drafter}' has another tokenizer than '{pair.target}', and llama-server does not translate.",
+            hint=f"Find one with the same: localspec pair {pair.target} --hub",
+        )
     target = file_of(pair.target, "T.gguf")
     context = f"-c {pair.context} --metrics"
     if pair.drafter == LOOKUP:

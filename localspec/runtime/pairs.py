@@ -20,13 +20,14 @@ from localspec.models.sandbox_jobs import TokenizerText, Verdict
 
 LARGEST_SHARE = 4  # a drafter has at most a quarter of the target's bytes: a larger one costs more than it saves
 BEST_RATIO = 10  # target to drafter, in bytes
+TRANSLATE = "translate"
 REMEMBERED = JsonStore(paths.pairs_file, Verdict)
 
 
 class PairVerdict(Record, frozen=True):
     """Whether one model can draft for another. `reason`: "same", "padding", "extra-tokens", "controls-differ",
-    "tokens-differ", "text-differs", or without a comparison "recurrent", "no-tokenizer", "broken-tokenizer";
-    `target_hash` and `drafter_hash` are of both tokenizers."""
+    "translate" (other tokens, translated through text), "untranslatable", or without a comparison "recurrent",
+    "no-tokenizer", "broken-tokenizer"; `target_hash` and `drafter_hash` are of both tokenizers."""
 
     target: str
     drafter: str
@@ -35,6 +36,11 @@ class PairVerdict(Record, frozen=True):
     detail: str
     target_hash: str = ""
     drafter_hash: str = ""
+
+    @property
+    def same_tokens(self) -> bool:
+        """Whether the drafter's tokens are the target's: only such a pair is chosen unasked."""
+        return self.ok and self.reason != TRANSLATE
 
 
 class Candidate(Record, frozen=True):
@@ -85,7 +91,7 @@ def hash_of(tokenizer: TokenizerText) -> str:
 
 def candidates(target: Snapshot, others: Iterable[Snapshot]) -> list[Candidate]:
     """The models on disk that might draft for a target, best first: those that can, then the others of its family. A
-    model of another family, whose tokens differ, is left out."""
+    model of another family that cannot draft is left out."""
     small = [one for one in others if one.name != target.name and is_small(one.total_bytes, target.total_bytes)]
     found = [Candidate(one.name, one.total_bytes, on_disk=True, verdict=pair(target, one)) for one in small]
     family = {one.name for one in small if one.config.get("model_type") == target.config.get("model_type")}
@@ -113,7 +119,7 @@ def off_size(target_bytes: int, num_bytes: int) -> float:
     return abs(math.log(target_bytes / max(num_bytes, 1) / BEST_RATIO)) if target_bytes else 0.0
 
 
-ORDER = ("fits", "few", "unknown", "no")  # what a verdict promises, best first
+ORDER = ("fits", "few", TRANSLATE, "unknown", "no")  # what a verdict promises, best first
 
 
 def verdict_word(one: Candidate) -> str:
@@ -121,4 +127,6 @@ def verdict_word(one: Candidate) -> str:
         return "unknown"
     if not one.verdict.ok:
         return "no"
+    if one.verdict.reason == TRANSLATE:
+        return TRANSLATE
     return "few" if one.verdict.reason == "controls-differ" else "fits"

@@ -20,7 +20,7 @@ from localspec.models.checkpoint import Snapshot
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.known_pairs import pulled_draft
 from localspec.runtime.local_models import snapshots
-from localspec.runtime.pairs import LARGEST_SHARE, by_promise, is_small, pair
+from localspec.runtime.pairs import LARGEST_SHARE, TRANSLATE, by_promise, is_small, pair
 
 MOST_COMPARED = 5  # models whose tokenizers are compared: each takes a second, once
 TRAINED = "trained for early exit"
@@ -28,7 +28,11 @@ UNTRAINED = "not known to be trained for early exit: most drafts would be reject
 FITTING = f"A draft model has the same tokens and at most 1/{LARGEST_SHARE} of the size."
 LONG_MS = 60_000.0  # of answers that were compared with plain rounds: less may be one kind of text
 PAYS = 1.01  # below it, what was measured is no gain
-SAME, FEW = "same tokens", "same tokens but for control tokens: few drafts would be accepted"
+SAME = "same tokens"
+DETAILS = {  # by a verdict's reason
+    "controls-differ": "same tokens but for control tokens: few drafts would be accepted",
+    TRANSLATE: "another tokenizer: its text is translated",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +87,8 @@ def here(target: Snapshot, catalog: Catalog) -> Iterator[Prospect]:
         with suppress(LocalspecError):  # a broken one is no prospect
             verdict = pair(target, one)
             if verdict.ok:
-                few = verdict.reason == "controls-differ"
-                yield Prospect(one.name, one.name, FEW if few else SAME, suits=not few)
+                detail = DETAILS.get(verdict.reason, SAME)
+                yield Prospect(one.name, one.name, detail, suits=detail == SAME)
 
 
 def measured(target: str, quant: str) -> Sequence[ModelTotals]:

@@ -32,7 +32,7 @@ from localspec.runtime.pairs import Candidate, PairVerdict
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.scripted_hub import GB, ScriptedHub, a_fit
-from tests.support.tokenizers import CHATML, byte_level, llama2_like
+from tests.support.tokenizers import CHATML, byte_level, llama2_like, wordpiece_like
 
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
 COMMIT = "0123456789abcdef" * 2 + "01234567"
@@ -353,8 +353,16 @@ def test_pair_says_whether_and_why(localspec: Program, tmp_path: Path):
     code, out, _ = localspec("pair", "guide", str(GUIDE / "draft"))
     assert (code, out) == (0, f"The same 2,048 tokens. {GUIDE / 'draft'} can draft for guide.\n")
     code, out, _ = localspec("pair", "guide", str(tmp_path / "other"))
+    assert code == 0
+    assert out.startswith("Translate: tokenizers differ (id ")
+    said = "can draft for guide. It has another tokenizer, so its text is translated; the answer stays the same.\n"
+    assert out.endswith(said)
+    found = json.loads(localspec("pair", "guide", str(tmp_path / "other"), "--json")[1])
+    assert (found[0]["verdict"]["ok"], found[0]["verdict"]["reason"]) == (True, "translate")
+    save_snapshot(tmp_path / "lossy", wordpiece_like(), seed=2)
+    code, out, _ = localspec("pair", "guide", str(tmp_path / "lossy"))
     assert code == 6
-    assert out.startswith("tokens-differ: tokenizers differ")
+    assert out.startswith("untranslatable: tokenizers differ")
     assert out.endswith("cannot draft for guide.\n")
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from localspec.engine import acceptance
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.lengths import Shorten, never
 from localspec.engine.policy import Constant
 from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
@@ -154,7 +155,7 @@ def check_seeds(k: int, sampling: Sampling, n: int) -> None:
     check_law(through_the_loop(scripted_session(), lambda n: Seeded(sampling, n), k, n), markov(sampling))
 
 
-def check_early_exit(n: int) -> None:
+def check_early_exit(n: int, shorten: Shorten = never) -> None:
     """Rejection sampling over a real decoder whose first layer drafts: exit states and shared cache under the law."""
     sampling = Sampling(temperature=1.6)
     decoder = tiny_decoder(vocab_size=V, hidden_size=8, intermediate_size=8, num_hidden_layers=2, context=16)
@@ -167,7 +168,8 @@ def check_early_exit(n: int) -> None:
     expected = joint(sampling, logits)
     decoder.crop(0)
     sampler = Rejection(sampling, torch.Generator().manual_seed(23))
-    check_law(through_the_loop(Session(decoder, EarlyExitDrafter(decoder, 1)), lambda _: sampler, 2, n), expected)
+    session = Session(decoder, EarlyExitDrafter(decoder, 1, shorten=shorten))
+    check_law(through_the_loop(session, lambda _: sampler, 2, n), expected)
 
 
 def name(combination: tuple[int, Sampling, bool]) -> str:

@@ -15,7 +15,8 @@ from localspec.models.pairing import compare, probe_lines
 from localspec.models.sandbox_jobs import TokenizerText, Verdict
 from localspec.runtime.draft_choice import Choice, paired
 from tests.support.models import save_snapshot
-from tests.support.tokenizers import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like
+from tests.support.tokenizers import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like, wordpiece_like
+from tests.support.two_tongues import unigram
 
 
 def spec_of(tokenizer: Tokenizer) -> dict[str, Any]:
@@ -101,22 +102,27 @@ COMPATIBLE = {
     ),
     "special to one only": (with_added, lambda: with_added(special=True), {}, "controls-differ"),
 }
-INCOMPATIBLE = {
-    "llama 2 and llama 3": (llama3_like, llama2_like, "tokens-differ"),
-    "unigram and byte-level": (unigram_like, gpt2_like, "tokens-differ"),
-    "two ids swapped": (gpt2_like, swapped, "tokens-differ"),
-    "same size, another word": (gpt2_like, reworded, "tokens-differ"),
-    "one a word shorter": (gpt2_like, lambda: byte_level("<|endoftext|>", vocab_size=399), "tokens-differ"),
-    "another added token at the same id": (with_added, lambda: with_added(content="<other>"), "tokens-differ"),
-    "an added word that is another control": (
-        lambda: with_word("<tool_call>"),
-        lambda: with_added(special=True),
-        "tokens-differ",
+TRANSLATED = {
+    "llama 2 and llama 3": (llama3_like, llama2_like),
+    "two ids swapped": (gpt2_like, swapped),
+    "same size, another word": (gpt2_like, reworded),
+    "one a word shorter": (gpt2_like, lambda: byte_level("<|endoftext|>", vocab_size=399)),
+    "another added token at the same id": (with_added, lambda: with_added(content="<other>")),
+    "an added word that is another control": (lambda: with_word("<tool_call>"), lambda: with_added(special=True)),
+    "same words, other merges": (gpt2_like, remerged),
+    "another split of digits": (byte_level, lambda: byte_level(pattern=r"\p{N}|\P{N}+")),
+    "unigram and byte-level": (unigram, gpt2_like),
+    "a normaliser that keeps plain text": (gpt2_like, lambda: unigram(nfkc=True)),
+}
+LOSSY = {
+    "a vocabulary that lacks letters": (unigram_like, gpt2_like, "the target's changes the text that it reads"),
+    "a normaliser that changes plain text": (gpt2_like, lower_case, "the draft's changes the text that it reads"),
+    "another decoder": (gpt2_like, other_decoder, "the draft's tokens are not bytes of the text"),
+    "blanks that depend on the next token": (
+        wordpiece_like,
+        gpt2_like,
+        "the target's tokens are not bytes of the text",
     ),
-    "same words, other merges": (gpt2_like, remerged, "text-differs"),
-    "another normaliser": (gpt2_like, lower_case, "text-differs"),
-    "another decoder": (gpt2_like, other_decoder, "text-differs"),
-    "another split of digits": (byte_level, lambda: byte_level(pattern=r"\p{N}|\P{N}+"), "tokens-differ"),
 }
 
 
@@ -127,12 +133,22 @@ def test_a_drafter_that_speaks_the_targets_tokens_is_accepted(case: str) -> None
     assert (verdict.ok, verdict.reason) == (True, reason), verdict
 
 
-@pytest.mark.parametrize("case", INCOMPATIBLE)
-def test_a_drafter_that_speaks_other_tokens_is_refused(case: str) -> None:
-    target, drafter, reason = INCOMPATIBLE[case]
+@pytest.mark.parametrize("case", TRANSLATED)
+def test_a_drafter_that_speaks_other_tokens_is_translated(case: str) -> None:
+    target, drafter = TRANSLATED[case]
     verdict = judge(target(), drafter())
-    assert (verdict.ok, verdict.reason) == (False, reason), verdict
+    assert (verdict.ok, verdict.reason) == (True, "translate"), verdict
     assert verdict.detail.startswith("tokenizers differ (")
+    assert verdict.detail.endswith(")")
+
+
+@pytest.mark.parametrize("case", LOSSY)
+def test_one_whose_text_does_not_survive_is_refused(case: str) -> None:
+    target, drafter, fault = LOSSY[case]
+    verdict = judge(target(), drafter())
+    assert (verdict.ok, verdict.reason) == (False, "untranslatable"), verdict
+    assert verdict.detail.startswith("tokenizers differ (")
+    assert verdict.detail.endswith(f"), and {fault}")
 
 
 def test_the_message_names_the_first_id_that_differs() -> None:

@@ -47,7 +47,7 @@ from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM, Chat, Result, load, load_events, make_request
 from localspec.runtime.sampling_defaults import from_generation_config, resolve_sampling
 from tests.support.models import save_snapshot
-from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
+from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
@@ -62,7 +62,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_snapshot(top / "target", gpt2_like(), template=CHATML, eos="<|im_end|>")
     save_snapshot(top / "draft", gpt2_like(), seed=1, num_hidden_layers=1)
     save_snapshot(top / "base", gpt2_like(), seed=2)
-    save_snapshot(top / "stranger", llama3_like(), seed=3)
+    save_snapshot(top / "stranger", wordpiece_like(), seed=3)
     return top
 
 

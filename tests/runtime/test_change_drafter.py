@@ -17,7 +17,7 @@ from localspec.runtime import loaded
 from localspec.runtime.api import LLM, load
 from localspec.runtime.worker import EngineProcess
 from tests.support.models import save_snapshot
-from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
+from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
 
 pytestmark = pytest.mark.heavy
 
@@ -30,7 +30,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     top = tmp_path_factory.mktemp("models")
     save_snapshot(top / "target", gpt2_like(), template=CHATML, eos="<|im_end|>")
     save_snapshot(top / "draft", gpt2_like(), seed=1, num_hidden_layers=1)
-    save_snapshot(top / "stranger", llama3_like(), seed=3)
+    save_snapshot(top / "stranger", wordpiece_like(), seed=3)
     return top
 
 

@@ -63,9 +63,16 @@ def test_an_early_exit_is_only_ours_and_lookup_is_offered(program: str):
     assert raised.value.hint.endswith(f"localspec pair o/target lookup --print {program}")
 
 
+def test_other_tokens_are_vllms_to_map_and_nothing_to_llama_server():
+    other = OtherPair("o/target", "o/draft", "translate")
+    assert '"use_heterogeneous_vocab":true' in printed(other, "vllm")
+    with pytest.raises(IncompatiblePair, match="llama-server does not translate"):
+        printed(other, "llama-server")
+
+
 def test_what_cannot_draft_has_no_command():
-    with pytest.raises(IncompatiblePair, match="tokens-differ"):
-        printed(OtherPair("o/target", "o/draft", "tokens-differ", ok=False), "vllm")
+    with pytest.raises(IncompatiblePair, match="untranslatable"):
+        printed(OtherPair("o/target", "o/draft", "untranslatable", ok=False), "vllm")
     with pytest.raises(UsageError, match="no command for 'ollama'"):
         printed(OtherPair("o/target", "o/draft", "same"), "ollama")
 

@@ -14,10 +14,10 @@ from localspec.core import paths
 from localspec.core.errors import CheckpointError, IncompatiblePair
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import draft_choice, pairs
-from localspec.runtime.draft_choice import pairing_notice
+from localspec.runtime.draft_choice import Choice, paired
 from localspec.runtime.pairs import Candidate, PairVerdict, candidates, pair, ranked
 from tests.support.models import save_snapshot
-from tests.support.tokenizers import gpt2_like, llama3_like
+from tests.support.tokenizers import gpt2_like, llama3_like, wordpiece_like
 
 GUIDE = Path(__file__).parents[2] / "assets" / "guide"
 
@@ -65,7 +65,7 @@ def test_a_changed_tokenizer_is_compared_anew(target: Snapshot, tmp_path: Path):
     vocab[one], vocab[other] = vocab[other], vocab[one]
     (tmp_path / "draft" / "tokenizer.json").write_text(json.dumps(spec))
     found = pair(target, open_snapshot(tmp_path / "draft"))
-    assert (found.ok, found.reason) == (False, "tokens-differ")
+    assert (found.ok, found.reason, found.same_tokens) == (True, "translate", False)
 
 
 def test_what_cannot_be_compared_is_a_verdict_too(target: Snapshot, draft: Snapshot, tmp_path: Path):
@@ -85,7 +85,7 @@ def test_the_notice_at_loading_is_of_the_same_verdict(
     """A pair is judged in one way only: what `pair` refuses is refused, each for its own reason."""
     broken = shutil.copytree(GUIDE / "draft", tmp_path / "broken")
     (broken / "tokenizer.json").write_text('{"model": 1}')
-    other = save_snapshot(tmp_path / "other", gpt2_like())
+    other = save_snapshot(tmp_path / "other", wordpiece_like())
     for drafter, words in (
         (
             replace(draft, config={**draft.config, "model_type": "mamba"}),
@@ -96,26 +96,35 @@ def test_the_notice_at_loading_is_of_the_same_verdict(
     ):
         assert not pair(target, drafter).ok
         with pytest.raises(IncompatiblePair, match=f"^'{drafter.name}' .*{words}"):
-            pairing_notice(drafter, target)
+            paired(Choice("model"), drafter, target)
     unreadable = open_snapshot(broken, "broken")
     assert not pair(target, unreadable).ok
     with pytest.raises(CheckpointError, match=r"broken/tokenizer\.json is not a working tokenizer"):
-        pairing_notice(unreadable, target)  # its files are at fault, as of any model
-    assert pairing_notice(draft, target) is None
+        paired(Choice("model"), unreadable, target)  # its files are at fault, as of any model
+    same = paired(Choice("model"), draft, target)
+    assert (same.snapshot, same.notice, same.translates) == (draft, None, False)
+    cousin = open_snapshot(save_snapshot(tmp_path / "cousin", gpt2_like()), "cousin")
+    translated = paired(Choice("model"), cousin, target)
+    assert translated.translates
+    assert translated.notice is not None
+    assert translated.notice.level == "info"
+    assert translated.notice.message == "'cousin' has another tokenizer than 'target', so its text is translated."
     few = PairVerdict("target", "draft", True, "controls-differ", "same tokens but for a control token (x)")
     monkeypatch.setattr(draft_choice, "pair", lambda *_: few)
-    notice = pairing_notice(draft, target)
+    notice = paired(Choice("model"), draft, target).notice
     assert notice is not None
     assert notice.message == "'draft' and 'target' have the same tokens but for a control token (x)."
 
 
 def test_candidates_are_small_of_its_family_and_can_draft_first(target: Snapshot, draft: Snapshot, tmp_path: Path):
-    """A model of another family and other tokens is none; the target itself is none."""
-    stranger = open_snapshot(save_snapshot(tmp_path / "stranger", gpt2_like(), model_type="qwen2"), "stranger")
-    cousin = open_snapshot(save_snapshot(tmp_path / "cousin", llama3_like()), "cousin")
-    found = candidates(target, [stranger, cousin, target, draft, replace(target, name="twin")])
-    assert [one.name for one in found] == ["draft", "cousin"]
-    assert [one.verdict is not None and one.verdict.ok for one in found] == [True, False]
+    """A model of another family that cannot draft is none; the target itself is none."""
+    stranger = open_snapshot(save_snapshot(tmp_path / "stranger", wordpiece_like(), model_type="qwen2"), "stranger")
+    cousin = open_snapshot(save_snapshot(tmp_path / "cousin", wordpiece_like()), "cousin")
+    friend = open_snapshot(save_snapshot(tmp_path / "friend", llama3_like(), model_type="qwen2"), "friend")
+    found = candidates(target, [stranger, cousin, friend, target, draft, replace(target, name="twin")])
+    assert [one.name for one in found] == ["draft", "friend", "cousin"]
+    assert [one.verdict is not None and one.verdict.ok for one in found] == [True, True, False]
+    assert [one.verdict is not None and one.verdict.same_tokens for one in found] == [True, False, False]
     assert found[0].num_bytes == draft.total_bytes
 
 
@@ -125,11 +134,20 @@ def verdict(*, ok: bool = True, reason: str = "same") -> PairVerdict:
 
 def test_the_rank_is_the_verdict_and_then_the_nearest_to_a_tenth():
     listed = [
-        Candidate("no", 100, True, verdict(ok=False, reason="tokens-differ")),
+        Candidate("no", 100, True, verdict(ok=False, reason="untranslatable")),
+        Candidate("translated", 100, True, verdict(reason="translate")),
         Candidate("far", 10, True, verdict()),
         Candidate("unknown", 100, False),
         Candidate("controls", 100, True, verdict(reason="controls-differ")),
         Candidate("near", 90, True, verdict(reason="padding")),
         Candidate("large", 250, True, verdict()),
     ]
-    assert [one.name for one in ranked(1000, listed)] == ["near", "large", "far", "controls", "unknown", "no"]
+    assert [one.name for one in ranked(1000, listed)] == [
+        "near",
+        "large",
+        "far",
+        "controls",
+        "translated",
+        "unknown",
+        "no",
+    ]

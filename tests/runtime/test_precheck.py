@@ -24,7 +24,7 @@ from localspec.runtime import precheck as prechecked
 from localspec.runtime.draft_choice import choose
 from localspec.runtime.precheck import fits_beside, precheck
 from tests.support.models import save_snapshot
-from tests.support.tokenizers import gpt2_like
+from tests.support.tokenizers import wordpiece_like
 
 CPU = ModelCard("guide", "int8", "cpu", 2048, chat=True)
 
@@ -40,7 +40,7 @@ def free(monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Path:
-    return save_snapshot(tmp_path / "stranger", gpt2_like())
+    return save_snapshot(tmp_path / "stranger", wordpiece_like())
 
 
 def guide(**options: object) -> LoadRequest:

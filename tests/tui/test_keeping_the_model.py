@@ -20,7 +20,7 @@ from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.models import save_snapshot
 from tests.support.scripted_engine import READY, ScriptedEngine
-from tests.support.tokenizers import CHATML, byte_level, gpt2_like
+from tests.support.tokenizers import CHATML, byte_level, gpt2_like, wordpiece_like
 
 pytestmark = pytest.mark.heavy
 
@@ -48,7 +48,7 @@ def notes(stage: Stage) -> list[str]:
 
 
 async def test_what_cannot_work_is_one_sentence_and_the_model_stays_with_what_was_typed(tmp_path: Path):
-    stranger = save_snapshot(tmp_path / "stranger", gpt2_like())
+    stranger = save_snapshot(tmp_path / "stranger", wordpiece_like())
     broken = tiny(tmp_path / "broken")
     (broken / "model.safetensors").write_bytes(b"none of that")
     dumb = save_snapshot(tmp_path / "dumb", gpt2_like())
@@ -133,7 +133,7 @@ FAILED = Notice("warning", "drafter_failed", "The drafter could not be loaded (n
 
 
 async def test_a_start_that_fails_for_its_drafter_is_said_once_and_enter_loads_without(tmp_path: Path):
-    stranger = save_snapshot(tmp_path / "stranger", gpt2_like())
+    stranger = save_snapshot(tmp_path / "stranger", wordpiece_like())
     differ = Failure(IncompatiblePair.code, "'stranger' cannot draft for 'guide'.", "", exit_code=6)
     engines = ScriptedEngine(opening=[differ]), ScriptedEngine(HELLO)
     async with open_chat(*engines, tuning=guide(draft=str(stranger))) as stage:

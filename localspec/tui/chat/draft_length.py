@@ -39,8 +39,10 @@ def words(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
 
 
 def drafter(spec: SpecCard) -> str:
-    """Its name; in other words that there is none."""
-    return one_line(spec.name or spec.kind) if spec.kind != "off" else WHY_NONE.get(spec.reason, NO_MODEL)
+    """Its name, and that it has another tokenizer; in other words that there is none."""
+    if spec.kind == "off":
+        return WHY_NONE.get(spec.reason, NO_MODEL)
+    return f"{one_line(spec.name or spec.kind)}{' (other tokenizer)' if spec.translated else ''}"
 
 
 def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
