@@ -125,6 +125,9 @@ class Target(Protocol):
     """A decoder with its cache: rows of ids in, rows of logits out."""
 
     @property
+    def arch(self) -> Sizes: ...
+
+    @property
     def length(self) -> int:
         """Positions in the cache."""
         ...
@@ -165,9 +168,6 @@ class Sizes(Protocol):
 
 class Resident(Target, Protocol):
     """A target with its weights in memory: any decoder of a loaded model."""
-
-    @property
-    def arch(self) -> Sizes: ...
 
     @property
     def weights(self) -> Sized: ...
