@@ -33,7 +33,7 @@ from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.runtime.open import open_target
 from localspec.runtime.opened import swept_key
 from tests.support.models import save_snapshot
-from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
+from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
 
 MODULE = sys.modules[measure.__module__]  # the package has a function of this name
 TWO = tuple(Prompt("guide", question) for question in QUESTIONS[:2])
@@ -254,7 +254,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("models")
     save_snapshot(made / "tiny", gpt2_like(), template=CHATML, eos="<|im_end|>", hidden_size=64)
     save_snapshot(made / "base", gpt2_like(), eos="<|endoftext|>", hidden_size=64)
-    save_snapshot(made / "other", llama3_like(), seed=2)
+    save_snapshot(made / "other", wordpiece_like(), seed=2)
     return made
 
 
