@@ -24,15 +24,13 @@ from localspec.bench.measure import Contender, interleave, names, open_targets, 
 from localspec.bench.progress import Tell, shares
 from localspec.bench.report import PLAIN, Report, Way
 from localspec.bench.tables import markdown
-from localspec.core.errors import UsageError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
 from localspec.engine.foreign import keep_offline
-from localspec.runtime import draft_choice
 
 FORMATS = ("int8", "int4")
-DRAFTERS = {"look-up": "lookup", "early exit": "early-exit"}  # that need no second model
+DRAFTERS = {PLAIN: "off", "look-up": "lookup", "early exit": "early-exit"}  # that need no second model
 TOKENS, REPEATS = 64, 2
 NOTE = (
     "llama.cpp has the file's own format, and flash attention or not; transformers makes floats of the file's weights;"
@@ -40,22 +38,11 @@ NOTE = (
 )
 
 
-def drafters() -> tuple[dict[str, str], list[str]]:
-    """Plain, and those that this version has; a sentence about each of the others."""
-    found, missing = {PLAIN: "off"}, []
-    for name, written in DRAFTERS.items():
-        try:
-            draft_choice.parse(written)
-            found[name] = written
-        except UsageError as fault:
-            missing.append(fault.message)
-    return found, missing
-
-
 def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell) -> Report:
-    ways, missing = drafters()
     targets, _ = open_targets(LoadRequest(str(file)), FORMATS, tell, compared=True)
-    everybody: list[Contender] = [ours(opened, name, way, "auto") for opened in targets for name, way in ways.items()]
+    everybody: list[Contender] = [
+        ours(opened, name, way, "auto") for opened in targets for name, way in DRAFTERS.items()
+    ]
     tell(Loading("trying llama.cpp's attention and threads", 0, 1, "steps"))
     llama = Llama(targets[0], file)
     tell(Loading("trying transformers' threads", 0, 1, "steps"))
@@ -64,7 +51,7 @@ def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell) -> Report:
     runs = interleave(everybody, max_tokens, repeats, shares(tell, names(everybody)), questions)
     llama.close()
     theirs = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
-    notes = tuple(dict.fromkeys([*missing, *theirs, NOTE]))
+    notes = tuple(dict.fromkeys([*theirs, NOTE]))
     return report(targets[0], everybody, runs, max_tokens, repeats, notes)
 
 

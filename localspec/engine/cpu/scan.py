@@ -40,7 +40,7 @@ def common(text: int, end: int, ids: int, length: int) -> int:
 @compiled
 def note(seen: int, end: int) -> int:
     """Adds a position to the newest SEEN; returns how many there are."""
-    count = int_at(seen)
+    count: int = int_at(seen)
     if count < SEEN:
         put(seen + 8 + 8 * count, end)
         count += 1
@@ -71,9 +71,12 @@ def search(text: int, last: int, ids: int, length: int, out: int) -> int:
 @compiled
 def going_on(text: int, here: int, stop: int, is_same: int, out: int) -> int:
     """The id at a position; behind the end of the conversation itself, the one proposed for there. Negative: none."""
+    token: int = -1
     if here < stop:
-        return id_at(text + 4 * here)
-    return int_at(out + TOKENS + 8 * (here - stop)) if is_same else -1
+        token = id_at(text + 4 * here)
+    elif is_same:
+        token = int_at(out + TOKENS + 8 * (here - stop))
+    return token
 
 
 @compiled
