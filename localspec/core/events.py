@@ -82,7 +82,8 @@ class ModelCard(Record, frozen=True):
 
 
 class SpecCard(Record, frozen=True):
-    """The drafter: kind "model", "early-exit" or "off" where there is none; `reason` says why.
+    """The drafter: kind "lookup", "model", "early-exit" or "off" where there is none; `reason` says why. `lookup`: a
+    look-up in front of it drafts, too.
 
     `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice. `plain_ms` is a plain
     round's mean time in an earlier start on this machine, if there was one; `exit_layer` an early exit's.
@@ -95,6 +96,7 @@ class SpecCard(Record, frozen=True):
     plain_ms: float | None = None
     exit_layer: int | None = None
     mode: Mode = "auto"
+    lookup: bool = False
 
     @property
     def switch(self) -> Mode:

@@ -32,11 +32,13 @@ class Message(Record, frozen=True):
 
 
 class DraftRequest(Record, frozen=True):
-    """A drafter by the name of its row in DRAFTERS, or "auto" or "off". `greedy`: it drafts its most likely token."""
+    """A drafter by the name of its row in DRAFTERS, or "auto" or "off". `greedy`: it drafts its most likely token;
+    `lookup`: a look-up in front of it drafts, too."""
 
     kind: str
     argument: str = ""
     greedy: bool = False
+    lookup: bool = False
 
 
 class EarlyExit(Record, frozen=True, tag="early-exit"):

@@ -18,10 +18,12 @@ from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready
 from localspec.core.requests import AskedDraft, ChangeDrafter, SpecWish, draft_length
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
+from localspec.engine.drafters.lookup import LookupDrafter
+from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.memory import give_back
 from localspec.engine.policy import SteerablePolicy
-from localspec.engine.protocols import Resident, is_layered
+from localspec.engine.protocols import Drafter, Resident, is_layered
 from localspec.engine.session import Session
 from localspec.loading.devices import gpu_faults
 from localspec.loading.kernels import load_decoder, verify
@@ -95,20 +97,40 @@ def make_drafting(
     k = choice.k if k == "auto" else draft_length(k)
     own = yield from draft_decoder(choice, opened)
     target = opened.target
-    drafter = DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
+    named = DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
+    lookup = LookupDrafter() if choice.lookup else named if isinstance(named, LookupDrafter) else None
     if choice.notice:
         yield choice.notice
     plain_ms = calibration.recall(timed_key(opened)).plain_ms
     wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
     return Drafting(
-        SpecCard(choice.kind, choice.name, k, choice.reason, plain_ms, choice.exit_layer or None, wish.mode),
-        drafter if choice.kind == "off" else Guarded(drafter),
+        SpecCard(
+            choice.kind,
+            choice.name,
+            k,
+            choice.reason,
+            plain_ms,
+            choice.exit_layer or None,
+            wish.mode,
+            lookup=choice.lookup,
+        ),
+        guarded(named, lookup),
         SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
         greedy=choice.greedy,
         decoders=(own,) if own is not None else (),
         mark=mark,
+        lookup=lookup,
     )
+
+
+def guarded(named: Drafter, lookup: LookupDrafter | None) -> Drafter:
+    """The drafter, with the look-up in front of it if that is another one, which drafts on where the other fails."""
+    if isinstance(named, NoDrafter):
+        return named
+    if lookup is None or named is lookup:
+        return Guarded(named)
+    return Guarded(Mixed(lookup, named), spare=lookup)
 
 
 def card(opened: Opened) -> ModelCard:

@@ -16,7 +16,7 @@ from localspec.core.requests import AskedDraft, DraftRequest, LoadRequest, draft
 from localspec.core.weight_formats import AUTO
 from localspec.engine.arch import Arch
 from localspec.engine.drafters import table
-from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, DraftTarget
+from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP, DraftTarget
 from localspec.engine.generic_arch import read_any
 from localspec.loading.plan_request import check_context, check_memory
 from localspec.models.catalog import Catalog, DraftEntry, Entry
@@ -42,7 +42,8 @@ UNLIKE = "cannot draft for '{target}': {detail}", "Use a smaller model of the sa
 @dataclass(frozen=True, slots=True)
 class Choice:
     """The drafter to load: `kind` is its row in DRAFTERS, or "off", and `reason` why there is none. `exit_layer`: how
-    many of the target's layers a draft runs through. `k` is models.toml's; `notice` is for the user."""
+    many of the target's layers a draft runs through. `k` is models.toml's; `notice` is for the user; `lookup`: a
+    look-up in front of it drafts, too."""
 
     kind: str
     name: str = ""
@@ -53,6 +54,10 @@ class Choice:
     reason: str = ""
     notice: Notice | None = None
     argument: str = ""
+    lookup: bool = False
+
+
+LOOKED_UP = Choice(LOOKUP.name, LOOKUP.label(""))
 
 
 def check(request: LoadRequest) -> None:
@@ -135,7 +140,8 @@ def choose(
     if request.kind == "auto":
         if not read_any(target.config).can_rewind:
             return no_rewind(target)
-        return swept(known, entry, target) or by_catalogue(entry, target, catalog)
+        usual = swept(known, entry, target) or by_catalogue(entry, target, catalog)
+        return usual if usual.kind in ("off", LOOKUP.name) else replace(usual, lookup=True)
     choice = checked(request, entry, target)
     if not table.has_model(choice.kind):
         return choice
@@ -158,6 +164,7 @@ def checked(request: DraftRequest, entry: Entry, target: Snapshot) -> Choice:
         greedy=request.greedy,
         notice=found.notice,
         argument=found.argument,
+        lookup=request.lookup,
     )
 
 
@@ -178,12 +185,12 @@ def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
 
 
 def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
+    """What models.toml or a pull says; a look-up where they say nothing, or what they name cannot draft."""
     draft = entry.draft or pulled_draft(entry, catalog)
-    if draft is None or draft.kind == "off":
-        hint = f"Name one: {', or '.join(table.hints(draft_target(entry, target)))}."
-        message = f"No draft model is known for {entry.name}, so it runs at normal speed."
-        notice = Notice("info", "no_drafter", message, hint)
-        return Choice("off", reason=NO_DRAFTER, notice=notice)
+    if draft is None:
+        return LOOKED_UP
+    if draft.kind == "off":
+        return Choice("off", reason=TURNED_OFF)
     try:
         choice = replace(checked(draft.request, entry, target), k=draft.k)
         if not table.has_model(draft.kind):
@@ -191,11 +198,8 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
         name = str(draft.model)
         return paired(replace(choice, name=name), open_snapshot(entry_folder(draft, catalog), name), target)
     except (IncompatiblePair, NotDownloaded) as fault:
-        return Choice(
-            "off",
-            reason=fault.message,
-            notice=Notice("warning", fault.code, str(fault), "Continuing without drafting."),
-        )
+        notice = Notice("warning", fault.code, str(fault), "Continuing with look-up alone.")
+        return replace(LOOKED_UP, reason=fault.message, notice=notice)
 
 
 def any_known(entry: Entry, target: Snapshot, catalog: Catalog) -> bool:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from localspec.core.events import SpecCard
 from localspec.core.locks import Lock
 from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.guarded import Guarded
+from localspec.engine.drafters.lookup import LookupDrafter
+from localspec.engine.drafters.table import LOOKUP
 from localspec.engine.policy import SteerablePolicy
 from localspec.engine.protocols import Drafter, Resident
 
@@ -14,7 +19,7 @@ from localspec.engine.protocols import Drafter, Resident
 @dataclass(frozen=True, slots=True)
 class Drafting:
     """`decoders` are the drafter's own, closed with it; `mark`: that its files are in use. `greedy`: it drafts its most
-    likely tokens."""
+    likely tokens. `lookup` is the look-up that drafts alone or in front."""
 
     spec: SpecCard
     drafter: Drafter
@@ -22,6 +27,7 @@ class Drafting:
     greedy: bool = False
     decoders: tuple[Resident, ...] = ()
     mark: Lock | None = None
+    lookup: LookupDrafter | None = None
 
     def close(self) -> None:
         """Frees its memory. Twice does no harm."""
@@ -34,3 +40,11 @@ class Drafting:
 def without_drafter(policy: SteerablePolicy, reason: str) -> Drafting:
     """Plain decoding, and why."""
     return Drafting(SpecCard("off", reason=reason), NoDrafter(), policy)
+
+
+def without_failed(before: Drafting, reason: str) -> Drafting:
+    """The look-up alone where one stood in front of the drafter that failed, else plain decoding; and why."""
+    if before.lookup is None or before.spec.kind == LOOKUP.name:
+        return without_drafter(before.policy, reason)
+    spec = replace(before.spec, kind=LOOKUP.name, name=LOOKUP.label(""), reason=reason, exit_layer=None, lookup=False)
+    return Drafting(spec, Guarded(before.lookup), before.policy, lookup=before.lookup)

@@ -27,9 +27,8 @@ from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice,
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish, draft_length
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
-from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.table import check_exit
+from localspec.engine.drafters.table import LOOKUP, check_exit
 from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
@@ -42,7 +41,7 @@ from localspec.loading.devices import is_lost
 from localspec.models.folding import READ_AS
 from localspec.models.prompt_sandbox import AnyPrompter
 from localspec.runtime.continuation import go_on
-from localspec.runtime.drafting import Drafting, without_drafter
+from localspec.runtime.drafting import Drafting, without_drafter, without_failed
 from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_otherwise
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
@@ -279,7 +278,7 @@ class Model:
             yield from work()
             return
         except (RuntimeError, MemoryError) as fault:
-            if not is_out_of_memory(fault) or isinstance(self._session.drafter, NoDrafter):
+            if not is_out_of_memory(fault) or self.spec.kind in ("off", LOOKUP.name):  # those hold no memory
                 raise
         # Not sooner: the fault's traceback holds tensors.
         self._drop_drafter("Memory ran out, so the drafter was unloaded; decoding continues without it.")
@@ -324,8 +323,8 @@ class Model:
             yield notice
 
     def _drop_drafter(self, message: str) -> None:
-        """Decodes plain from now on; frees the drafter's memory."""
-        self._draft_by(without_drafter(self._parts.drafting.policy, FAILED))
+        """Decodes without it from now on, and frees its memory."""
+        self._draft_by(without_failed(self._parts.drafting, FAILED))
         self._notice = drafter_failed(message)
         give_back()
 

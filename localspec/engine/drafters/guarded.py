@@ -1,4 +1,4 @@
-"""Catches a drafter's faults: the session goes on without drafts, and the fault is kept for a Notice."""
+"""Catches a drafter's faults: the session goes on with what is left to draft, and the fault is kept for a Notice."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from localspec.engine.session import Session
 
 
 class Guarded:
-    """Delegates to `drafter` until that raises; then drafts nothing and lets it go."""
+    """Delegates to `drafter` until that raises; then lets it go, and drafts with `spare`, in step with the same
+    session, until that raises, too."""
 
-    def __init__(self, drafter: Drafter) -> None:
+    def __init__(self, drafter: Drafter, spare: Drafter | None = None) -> None:
         self.drafter = drafter
+        self.spare = spare or NoDrafter()
         self.fault: Exception | None = None
 
     def prefill(self, session: Session) -> None:
@@ -51,4 +53,4 @@ class Guarded:
     def fail(self, fault: Exception) -> None:
         """Keeps the fault without its tracebacks, which would hold the drafter and its tensors."""
         fault.__cause__ = fault.__context__ = None
-        self.fault, self.drafter = fault.with_traceback(None), NoDrafter()
+        self.fault, self.drafter, self.spare = fault.with_traceback(None), self.spare, NoDrafter()

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from os.path import basename, normpath
 from typing import TYPE_CHECKING, Literal
 
+from msgspec import structs
+
 from localspec.core.errors import UsageError
 from localspec.core.events import Notice, SpecCard
 from localspec.core.requests import DraftRequest
@@ -192,15 +194,29 @@ LOOKUP = DrafterRow(
 DRAFTERS = {row.name: row for row in (EARLY_EXIT, LOOKUP, MODEL)}
 
 
+IN_FRONT = f"{LOOKUP.name}+"  # of another drafter's spelling: both draft
+
+
 def parse(text: str) -> DraftRequest:
-    """ "auto", "off", a drafter's name with its argument, or the name of a draft model."""
+    """ "auto", "off", a drafter's name with its argument, or the name of a draft model; "lookup+" before one of the
+    last two."""
     if text in ("auto", "off"):
         return DraftRequest(text)
+    if text.startswith(IN_FRONT):
+        return in_front(text.removeprefix(IN_FRONT))
     name, colon, argument = text.partition(":")
     row = DRAFTERS.get(name, MODEL)
     if row.has_model:
         return DraftRequest(MODEL.name, text)
     return DraftRequest(row.name, row.parse(argument if colon else None))
+
+
+def in_front(text: str) -> DraftRequest:
+    """A look-up and another drafter."""
+    if text in ("auto", "off", LOOKUP.name, "") or text.startswith(IN_FRONT):
+        hint = "Write e.g. --draft lookup+early-exit:4, or lookup alone."
+        raise UsageError(f"'{text[:40]}' does not go with a look-up.", hint=hint)
+    return structs.replace(parse(text), lookup=True)
 
 
 def has_model(kind: str) -> bool:
@@ -230,7 +246,12 @@ def hints(target: DraftTarget) -> list[str]:
 def label(request: DraftRequest) -> str:
     """The drafter's name in a benchmark."""
     row = DRAFTERS.get(request.kind)
-    return row.label(request.argument) if row else request.kind
+    return together(row.label(request.argument), request.lookup) if row else request.kind
+
+
+def together(name: str, lookup: bool) -> str:
+    """The names of both where a look-up stands in front."""
+    return f"look-up + {name}" if lookup else name
 
 
 def summary(request: DraftRequest) -> str:
@@ -242,4 +263,4 @@ def summary(request: DraftRequest) -> str:
 def spelling(spec: SpecCard) -> str | None:
     """The --draft that gets this drafter again; None without one."""
     row = DRAFTERS.get(spec.kind)
-    return row.spelling(spec) if row else None
+    return (IN_FRONT if spec.lookup else "") + row.spelling(spec) if row else None
