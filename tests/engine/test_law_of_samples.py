@@ -17,7 +17,7 @@ from torch import Tensor
 from localspec.engine import acceptance
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
-from localspec.engine.policy import Constant
+from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
 from localspec.engine.sampling import Sampling, shape

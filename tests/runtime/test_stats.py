@@ -26,8 +26,7 @@ from localspec.core.events import (
     Step,
     Token,
 )
-from localspec.engine.policy import Policy
-from localspec.engine.protocols import Round
+from localspec.engine.protocols import Policy, Round
 from localspec.runtime.stats import PROBES_KEPT, PROBES_NEEDED, SpeedMeter, Tally, add_step, steady_mean, to_dict
 from tests.support.virtual_time import policy_of, world
 
