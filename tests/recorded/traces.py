@@ -1,4 +1,4 @@
-"""Writes traces.json: SmolLM2's own greedy answers to two questions of each kind, as ids: `python -m tests.recorded.traces`.
+"""Writes traces.json: SmolLM2's own greedy answers to two questions of each kind, as ids. Run by `python -m`.
 
 In int8, decoded plain, on the file that `make real` fetches. The policies' tests copy and draft along them in virtual
 time; nothing but ids is kept.

@@ -75,7 +75,7 @@ class Acceptance:
 
     def at(self, counts: Counts, position: int) -> float:
         mean = (self.mean.kept[position] + HOPE) / (self.mean.reached[position] + 1)
-        return (counts.kept[position] + SHRINK * mean) / (counts.reached[position] + SHRINK)
+        return (counts.kept[position] + SHRINK * mean + HOPE) / (counts.reached[position] + SHRINK + 1)
 
     def expected(self, bucket: int, most: int) -> list[float]:
         """Tokens that a round commits, for k = 0..most: 1 + a1 + a1·a2 + …"""

@@ -5,7 +5,7 @@ An arm, as in a bandit's. Costs are kept elsewhere, since drafters share them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from localspec.core.requests import MAX_DRAFT
@@ -27,17 +27,24 @@ class Arm:
         self.used: dict[int, int] = {}  # k: the last round that drafted so much
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Candidate:
-    """An offer with what the next round would bring: tokens and seconds, by k up to `most`, of which `lengths` may be
-    drafted."""
+    """An offer with what the next round would bring: tokens and seconds, by k up to `most`. `lengths`: those whose
+    cost is known well enough to choose them; up to `longest` they may be explored."""
 
     offer: Offer
     arm: Arm
     most: int
     expected: list[float]
     cost: list[float]
-    lengths: list[int]
+    lengths: Sequence[int]
+    longest: int
+
+    @property
+    def fastest(self) -> float:
+        """Tokens per second, of the length that brings most."""
+        expected, cost = self.expected, self.cost
+        return max([expected[k] / cost[k] for k in self.lengths])
 
     def best(self, rate: float) -> tuple[float, int]:
         """The most tokens above the usual rate, and the length that brings them: a draft ends where a longer one
@@ -47,18 +54,14 @@ class Candidate:
 
 
 def candidate(offer: Offer, arm: Arm, most: int, costs: Costs) -> Candidate:
-    expected = arm.acceptance.expected(offer.bucket, most)
-    return Candidate(offer, arm, most, expected, costs.table(arm.priced), lengths(arm, most, costs))
-
-
-def lengths(arm: Arm, most: int, costs: Costs) -> list[int]:
-    """Of tokens that are known any number up to twice as many as were measured. Else those that were measured, and one
-    more: each costs a forward."""
+    """Known tokens may be drafted up to twice as many as were measured. Others cost a forward each: as many as were
+    measured, or one more."""
     tried = costs.tried(arm.priced)
     longest = max(tried, default=0)
-    if arm.free:
-        return list(range(1, min(most, LONGER * max(longest, 1)) + 1))
-    return [k for k in sorted({*tried, longest + 1}) if k <= most]
+    longest = min(most, LONGER * max(longest, 1) if arm.free else longest + 1)
+    lengths = range(1, longest + 1) if arm.free else [k for k in {*tried, longest} if k <= longest]
+    expected = arm.acceptance.expected(offer.bucket, most)
+    return Candidate(offer, arm, most, expected, costs.table(arm.priced), lengths, longest)
 
 
 def untried(arm: Arm, most: int, costs: Costs, least: int) -> Iterator[int]:

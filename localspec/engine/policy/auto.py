@@ -13,14 +13,10 @@ from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import NEGLIGIBLE
 from localspec.engine.policy.arms import Arm, Candidate, candidate, untried
 from localspec.engine.policy.asking import Asking
-from localspec.engine.policy.costs import FEW, FORWARD, TINY, Costs
+from localspec.engine.policy.costs import FORWARD, TINY, Costs
+from localspec.engine.policy.exploring import Best, Explorer, Pick
 from localspec.engine.policy.hindsight import Hindsight
 from localspec.engine.protocols import PLAIN, Choice, Offer, Round
-
-EXPLORE_SHARE = 0.005  # of the time spent may be lost by exploring
-DEAREST = 2  # rounds without a draft: the most that one row of a round costs where nothing else runs
-DRAFT_COSTS = 1.1  # rounds without one, at least
-FREE_EXPLORED = 8  # rounds: lengths of known tokens are explored less often, since only their cost is in doubt
 
 
 class Rate:
@@ -43,8 +39,7 @@ class Rate:
 class Auto:
     """argmax over offers and their lengths, 0 included, of expected tokens above the usual rate.
 
-    Another length is explored now and then, first the one that may lose least and was unused longest; exploring may
-    lose a fixed share of the time spent. None is dropped for a slow round or two. With `least` 1 every round drafts.
+    Other lengths are explored now and then; none is dropped for a slow round or two. With `least` 1 every round drafts.
     """
 
     def __init__(self, max_k: int = 8) -> None:
@@ -55,15 +50,13 @@ class Auto:
         self.hindsight = Hindsight()
         self.rate = Rate()
         self.asked: Sequence[Offer] | None = None  # what was offered for this round; None where nobody was asked
-        self.plain_used = 0
-        self.rounds = 0
-        self.allowance = 0.0  # seconds that exploring may still lose
+        self.explorer = Explorer(self.costs)
 
     def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
         self.asked = None
         if most < 1 or not (self.least or self.asking.due()):
             return PLAIN
-        self.asked = asked = offers()
+        self.asked = asked = [offer for offer in offers() if offer.most > 0]
         if not asked:
             self.asking.answered(0.0)
             return PLAIN
@@ -92,66 +85,28 @@ class Auto:
 
     def decided(self, candidates: list[Candidate]) -> Choice:
         """The choice that promises most, or one that is worth exploring."""
+        best = self.best(candidates)
+        self.asking.answered((best.value - 1) / best.rate + best.plain)
+        pick = self.explorer.other(candidates, best, self.least) or best.pick
+        if pick.candidate is None:
+            return PLAIN
+        graft = () if pick.candidate.arm.free else self.graft(candidates, pick.candidate, pick.k, best.rate)
+        return Choice(pick.k, pick.candidate.offer, graft)
+
+    def best(self, candidates: list[Candidate]) -> Best:
+        """A round is worth its tokens above the rate: the usual one, or what is offered now where that is faster."""
         plain = candidates[0].cost[0]
-        rate = self.rate.value or 1 / plain
-        best, value, k = None, -inf if self.least else 1 - rate * plain, 0
+        rate = max(self.rate.value, *[one.fastest for one in candidates], 1 / plain)
+        chosen, value, k = None, -inf if self.least else 1 - rate * plain, 0
         for one in candidates:
-            found, length = one.best(rate)
-            if found > value:
-                best, value, k = one, found, length
-        if best is None:
+            most, length = one.best(rate)
+            if most > value:
+                chosen, value, k = one, most, length
+        if chosen is None:
             self.rate.add(1.0, plain)
         else:
-            self.rate.add(best.expected[k], best.cost[k])
-        self.asking.answered((value - 1) / rate + plain)
-        other = self.doubtful(candidates, best, k, value, rate) or self.explored(candidates, best, k, value, rate)
-        if other is not None:
-            best, k = other
-        if best is None:
-            return PLAIN
-        return Choice(k, best.offer, () if best.arm.free else self.graft(candidates, best, k, rate))
-
-    def doubtful(self, candidates, best, k, value, rate):  # type: ignore[no-untyped-def]
-        """Lengths that only a few times make slower than the best, and that would not be if they cost hardly more than
-        the cheapest round. Else one slow round at the start would exclude a length for hundreds of rounds."""
-        least, few = DRAFT_COSTS * self.costs.least * rate, []
-        if best is not None and not self.least and len(self.costs.plain) < FEW and 1 - least > value:
-            few.append((len(self.costs.plain), 0, 0, None))
-        for index, one in enumerate(candidates):
-            times = self.costs.tried(one.arm.priced)
-            few += [
-                (len(times[n]), -n, index, one)
-                for n in one.lengths
-                if n in times
-                and len(times[n]) < FEW
-                and one.expected[n] - least > value
-                and not (one is best and n == k)
-            ]
-        if not few:
-            return None
-        _, negative, _, one = min(few, key=lambda each: each[:3])
-        return one, -negative
-
-    def explored(self, candidates, best, k, value, rate):  # type: ignore[no-untyped-def]
-        plain = candidates[0].cost[0]
-        dearest = DEAREST * plain if len(self.costs.plain) else inf  # dearer was the machine, and would keep k away
-        options = []
-        if best is not None and not self.least:
-            options.append((max(plain + (value - 1) / rate, TINY), self.plain_used, None, 0))
-        for one in candidates:
-            if one.arm.free and self.rounds % FREE_EXPLORED:
-                continue
-            for n in one.lengths:
-                if one is not best or n != k:
-                    loss = max(min(one.cost[n], dearest * (n + 1)) + (value - one.expected[n]) / rate, TINY)
-                    options.append((loss, one.arm.used.get(n, 0), one, n))
-        if not options:
-            return None
-        loss, _, one, n = max(options, key=lambda each: (self.rounds - each[1]) / each[0])
-        if loss > self.allowance:
-            return None
-        self.allowance -= loss
-        return one, n
+            self.rate.add(chosen.expected[k], chosen.cost[k])
+        return Best(Pick(chosen, k), value, rate, plain)
 
     def graft(self, candidates: list[Candidate], best: Candidate, k: int, rate: float) -> tuple[int, ...]:
         """Looked-up tokens behind the k drafted ones, where they pay if the first k are the same: that two drafters
@@ -168,9 +123,8 @@ class Auto:
         return ()
 
     def observe(self, done: Round) -> None:
-        self.rounds += 1
         seconds = done.seconds
-        self.allowance += EXPLORE_SHARE * seconds
+        self.explorer.passed(seconds)
         self.asking.passed(seconds)
         asked, self.asked = self.asked, None
         if done.ended == "stop":
@@ -179,7 +133,7 @@ class Auto:
         if done.drafted:
             self.drafted(done)
         else:
-            self.plain_used = self.rounds
+            self.explorer.plain_used = self.explorer.rounds
             self.costs.observe(FORWARD, 0, done.verify_seconds)
             if asked is not None:
                 self.asking.took(done.draft_seconds)
@@ -196,7 +150,7 @@ class Auto:
         if offer is None or drafted > MAX_DRAFT:
             return
         arm, own = self.arm(offer), done.drafters.count(offer.drafter)
-        arm.used[own] = self.rounds
+        arm.used[own] = self.explorer.rounds
         if arm.free:
             self.costs.observe(FORWARD, drafted, done.verify_seconds)
             return
