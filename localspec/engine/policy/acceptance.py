@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from localspec.core.requests import MAX_DRAFT
 
-DECAY = 0.99  # follows the last hundred or so rounds that reached a position
+SLOW = 0.99
+DECAY = 0.98  # follows the last fifty or so rounds that reached a position
 HOPE = 0.9  # prior acceptance of a position, worth one observation: new positions are tried
 SHRINK = 4.0  # observations that the drafter's mean is worth beside a bucket's own
 FAST = 0.9  # surprises are those of the last ten rounds or so
@@ -19,17 +20,18 @@ NEGLIGIBLE = 0.02  # the chance of reaching a position, beyond which none is wor
 class Counts:
     """Of the drafts that reached each position, how many had it accepted; decays."""
 
-    __slots__ = ("kept", "reached")
+    __slots__ = ("decay", "kept", "reached")
 
-    def __init__(self) -> None:
+    def __init__(self, decay: float) -> None:
+        self.decay = decay
         self.reached = [0.0] * MAX_DRAFT
         self.kept = [0.0] * MAX_DRAFT
 
     def add(self, start: int, kept: int, tested: int) -> None:
         """Positions from `start` on: so many were `tested`, and the first `kept` of them accepted."""
         for position in range(start, start + tested):
-            self.reached[position] = DECAY * self.reached[position] + 1
-            self.kept[position] = DECAY * self.kept[position] + (position < start + kept)
+            self.reached[position] = self.decay * self.reached[position] + 1
+            self.kept[position] = self.decay * self.kept[position] + (position < start + kept)
 
     def scale(self, factor: float) -> None:
         self.reached = [factor * count for count in self.reached]
@@ -44,7 +46,7 @@ class Acceptance:
     """
 
     def __init__(self) -> None:
-        self.mean = Counts()
+        self.mean = Counts(SLOW)
         self.buckets: dict[int, Counts] = {}
         self.surprise = self.variance = 0.0
 
@@ -70,7 +72,7 @@ class Acceptance:
     def counts(self, bucket: int) -> Counts:
         found = self.buckets.get(bucket)
         if found is None:
-            found = self.buckets[bucket] = Counts()
+            found = self.buckets[bucket] = Counts(DECAY)
         return found
 
     def at(self, counts: Counts, position: int) -> float:
