@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any  # Any: llama_cpp and transformers are untyped
 
 from benchmarks.llama_cpp.library import Context, load, require, silence
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import QUESTIONS
 from localspec.bench.report import PLAIN, Run, Way
 from localspec.bench.transformers_peer import TRIAL_TOKENS, TRIALS, Checkpoints, Mode, Transformers, best
 from localspec.core import processor
@@ -53,7 +53,7 @@ class LlamaCpp:
 
     def try_out(self) -> None:
         """The fastest short answer, after one that warms up."""
-        runs = [self.answer(PROMPTS[0], TRIAL_TOKENS) for _ in range(1 + TRIALS)]
+        runs = [self.answer(QUESTIONS[0], TRIAL_TOKENS) for _ in range(1 + TRIALS)]
         self.trial_seconds = min(run.seconds for run in runs[1:])
 
     def close(self) -> None:

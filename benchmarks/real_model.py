@@ -14,16 +14,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from benchmarks.models import SMOLLM2
 from benchmarks.peers import Llama, transformers
 from benchmarks.program import Arguments, run, show
-from benchmarks.prompts import KINDS, PROMPTS, Prompt
 from localspec.bench.measure import Contender, interleave, names, open_targets, ours, report
 from localspec.bench.progress import Tell, shares
-from localspec.bench.report import PLAIN, Report, Way
-from localspec.bench.tables import markdown
+from localspec.bench.prompts import PROMPTS
+from localspec.bench.report import PLAIN, Report
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
@@ -52,34 +50,8 @@ def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell) -> Report:
     llama.close()
     theirs = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
     notes = tuple(dict.fromkeys([*theirs, NOTE]))
-    return report(targets[0], everybody, runs, max_tokens, repeats, notes)
-
-
-def by_kind(found: Report, prompts: Sequence[Prompt]) -> list[list[str]]:
-    """Median tok/s of each kind of prompt, and in brackets the median ratio to the same engine's plain."""
-    kinds = [kind for kind in KINDS if any(prompt.kind == kind for prompt in prompts)]
-    rows = [["method", "format", *kinds]]
-    for way in found.runs:
-        rows.append([way.name, way.quant, *(cell(only(found, prompts, kind), way) for kind in kinds)])
-    return rows
-
-
-def only(found: Report, prompts: Sequence[Prompt], kind: str) -> Report:
-    """The same report about the prompts of one kind."""
-    places = {place for place, prompt in enumerate(prompts) if prompt.kind == kind}
-    runs = {
-        way: {key: run for key, run in all_runs.items() if key[0] in places} for way, all_runs in found.runs.items()
-    }
-    return replace(found, runs=runs)
-
-
-def cell(found: Report, way: Way) -> str:
-    runs, plain = found.runs[way], found.own_plain(way)
-    speed = f"{median(run.tokens_per_second for run in runs.values()):.1f}"
-    if plain is None or plain is runs:
-        return speed
-    ratio = median(run.tokens_per_second / plain[key].tokens_per_second for key, run in runs.items())
-    return f"{speed} ({ratio:.2f})"
+    found = report(targets[0], everybody, runs, max_tokens, repeats, notes)
+    return replace(found, kinds=tuple(prompt.kind for prompt in PROMPTS))
 
 
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
@@ -93,8 +65,7 @@ def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
     keep_offline()
     file = given.file or SMOLLM2
-    found = show(lambda tell: measure(file, max_tokens=given.max_tokens, repeats=given.repeats, tell=tell), "md")
-    print(f"\ntok/s by kind of prompt (× own plain):\n\n{markdown(by_kind(found, PROMPTS))}")
+    show(lambda tell: measure(file, max_tokens=given.max_tokens, repeats=given.repeats, tell=tell), "md")
 
 
 if __name__ == "__main__":

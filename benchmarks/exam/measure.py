@@ -11,8 +11,9 @@ from functools import partial
 import msgspec
 
 from benchmarks.exam.report import Answer, ExamReport, Sitting
+from localspec.bench.drafters import drafts
 from localspec.bench.machine import describe_machine
-from localspec.bench.measure import drafts, named
+from localspec.bench.measure import named
 from localspec.bench.progress import Tell, shares, silent
 from localspec.bench.report import PLAIN
 from localspec.core.drain import drain

@@ -17,12 +17,14 @@ from torch import Tensor
 
 from benchmarks.llama_cpp.library import RIVALS, LlamaCpp, name_of
 from benchmarks.shapes.forwards import never
+from benchmarks.shapes.random_weights import frequent_words
 from localspec.bench.turns import rotated
 from localspec.core.requests import SpecWish, draft_length
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.lengths import never as whole
 from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Choice, Draft, Drafter, Offer, Round, Sampler
 from localspec.engine.samplers import Greedy
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 
 PROMPT_TOKENS = 128
 LENGTHS = ("2", "3", "4", "6", "auto")
+WHOLE_HEAD = "early exit, whole head"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +70,10 @@ class ForcedAgreement:
     """A drafter whose proposals are, at once and before it drafts on, replaced: by the recorded token where the coin of
     that place fell so, and elsewhere by another if it happens to be that. Their rate is the coin's, exactly."""
 
-    def __init__(self, drafter: Drafter, recorded: Sequence[int], agreement: float) -> None:
-        self.drafter, self.recorded, self.agreement = drafter, recorded, agreement
+    def __init__(
+        self, drafter: Drafter, recorded: Sequence[int], agreement: float, *, name: str = "early exit"
+    ) -> None:
+        self.drafter, self.recorded, self.agreement, self.name = drafter, recorded, agreement, name
         self.right: list[bool] = []
 
     def toss(self, seed: int) -> None:
@@ -96,6 +101,8 @@ class ForcedAgreement:
 
 class Coin:
     """A sampler as the drafter sees it."""
+
+    takes_likeliest = False  # a coin takes it
 
     def __init__(self, own: Sampler, forced: ForcedAgreement) -> None:
         self.own, self.forced = own, forced
@@ -129,7 +136,7 @@ class Ours:
         self.stand, self.session = stand, stand.session
         self.drafter, self.k = drafter, k
         self.agreement = drafter.agreement if isinstance(drafter, ForcedAgreement) else None
-        self.name = f"{kind} plain" if self.agreement is None else f"{kind} early exit"
+        self.name = f"{kind} {drafter.name if isinstance(drafter, ForcedAgreement) else 'plain'}"
         self.plain, self.peer = f"{kind} plain", f"{name_of(RIVALS[kind])} plain" if kind in RIVALS else ""
         wish = SpecWish.of(draft_length(k))
         self.policy = SteerablePolicy(wish.mode, wish.k)
@@ -172,10 +179,14 @@ class Theirs:
 def writers(
     kind: str, stand: Stand, rates: Sequence[float], exit_layer: int, lengths: Sequence[str] = LENGTHS
 ) -> list[Writer]:
-    """Plain, and for every rate of agreement some draft lengths, "auto" for the policy that chooses its own."""
+    """Plain, and for every rate of agreement some draft lengths, "auto" for the policy that chooses its own; where the
+    draft head is short, the whole one beside it."""
     plain = Ours(kind, stand, NoDrafter(), "0")
     recorded = [*stand.prompt, *plain.write(0).ids]
-    drafters = [ForcedAgreement(EarlyExitDrafter(stand.decoder, exit_layer), recorded, rate) for rate in rates]
+    early = {"early exit": EarlyExitDrafter(stand.decoder, exit_layer)}
+    if early["early exit"].shortlist:
+        early[WHOLE_HEAD] = EarlyExitDrafter(stand.decoder, exit_layer, shorten=whole)
+    drafters = [ForcedAgreement(one, recorded, rate, name=name) for rate in rates for name, one in early.items()]
     return [plain, *(Ours(kind, stand, drafter, k) for drafter in drafters for k in lengths)]
 
 
@@ -203,7 +214,7 @@ def time_writers(
 
 
 def prompt(vocab_size: int) -> list[int]:
-    return [place * 7919 % vocab_size for place in range(PROMPT_TOKENS)]
+    return [place * 7919 % frequent_words(vocab_size) for place in range(PROMPT_TOKENS)]
 
 
 def written(rounds: Sequence[Round], seconds: float) -> Writing:

@@ -15,6 +15,7 @@ from torch import Tensor
 from localspec.core.weight_formats import ListedFormat, find_format
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
+from localspec.engine.lengths import usual
 from localspec.engine.linear import linear_maker
 from localspec.loading.cpu import pack_source
 from localspec.loading.cpu_layout import Blueprint
@@ -32,6 +33,7 @@ USUAL: dict[str, tuple[ListedFormat, ...]] = {
 }
 """By device, those that are measured unless others are named. fp4 takes the time that nf4 takes."""
 SPREAD = 0.02  # of a weight, as models are initialised
+RARE = 0.5  # of that spread, in the head's rows for words that are never the likeliest
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +97,30 @@ class Shape:
 SHAPES = {
     "llama2-7b": Shape(32, 4096, 11008, 32, 32, 32000),
     "llama-1b": Shape(16, 2048, 8192, 32, 8, 32000),
+    "llama-1b-128k": Shape(16, 2048, 8192, 32, 8, 128256),  # a draft head is short
     "135m": Shape(30, 576, 1536, 9, 3, 49152),
     "tiny": Shape(8, 384, 1024, 6, 2, 4096),
 }
 
 
+def frequent_words(vocab_size: int) -> int:
+    """How many first words texts are made of: those that a short draft head has, where there would be one."""
+    lengths = usual(vocab_size)
+    return lengths.first if lengths else vocab_size
+
+
 def random_tensors(shape: Shape, seed: int, device: str = "cpu") -> Memory:
-    """bfloat16, as checkpoints come: the same numbers for every format and every peer on a device."""
+    """bfloat16, as checkpoints come: the same numbers for every format and every peer on a device. Words that a short
+    draft head leaves out are rare, as in texts."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def tensor(size: tuple[int, ...]) -> Tensor:
         made = torch.empty(size, dtype=torch.bfloat16, device=device)
         return made.fill_(1) if len(size) == 1 else made.normal_(std=SPREAD, generator=generator)
 
-    return Memory({name: tensor(size) for name, size in shape.tensors().items()})
+    tensors = {name: tensor(size) for name, size in shape.tensors().items()}
+    tensors["lm_head.weight"][frequent_words(shape.vocab_size) :] *= RARE
+    return Memory(tensors)
 
 
 def make_decoder(

@@ -7,31 +7,31 @@ plain in some answer or all, one with a `fault` not at all. Knows nothing about 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Protocol
 
 import torch
 
+from localspec.bench.drafters import AUTO, can_draft, usable
 from localspec.bench.machine import describe_machine
 from localspec.bench.progress import Tell, Warn, loading, shares, silent
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import QUESTIONS, Prompt, prompts_for
 from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
 from localspec.bench.turns import rotated
-from localspec.core.calibration import recall
 from localspec.core.drain import drain
-from localspec.core.errors import DoesNotFit
+from localspec.core.errors import DoesNotFit, IncompatiblePair, NotDownloaded
 from localspec.core.events import Done, DraftLength, Loading, Notice, Ready, SpecCard, Step
 from localspec.core.requests import AskedDraft, DraftRequest, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.core.sanitize import one_line
-from localspec.core.weight_formats import AUTO, FLOATS
+from localspec.core.weight_formats import FLOATS
 from localspec.engine.drafters import table
-from localspec.models.catalog import DraftEntry, Entry
+from localspec.engine.drafters.table import LOOKUP
 from localspec.runtime.attach import attach
-from localspec.runtime.draft_choice import draft_target, exit_layers, requested
+from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.model import Model
 from localspec.runtime.open import open_target
-from localspec.runtime.opened import Opened, swept_key
+from localspec.runtime.opened import Opened
 
 
 class Contender(Protocol):
@@ -84,24 +84,29 @@ def measure(  # noqa: PLR0913 - the words of the command line, and who hears
     load: LoadRequest,
     *,
     formats: Sequence[str] = (),
-    prompts: Sequence[str] = PROMPTS,
+    prompts: Sequence[Prompt] | None = None,
     max_tokens: int = 64,
     repeats: int = 3,
     against: str | None = None,
     tell: Tell = silent,
     warn: Warn = silent,
 ) -> Report:
-    """Plain decoding first, then each drafter there is for the model, in every format; with "transformers", that too.
+    """Plain decoding first, then each drafter that the model can use, in every format; with "transformers", that too.
 
-    `formats`: () for the one of `load`; where that is left open and there is a peer, fp32 beside it. `warn` hears
-    before the first answer that nothing will be compared.
+    `formats`: () for the one of `load`; where that is left open and there is a peer, fp32 beside it. `prompts`: None
+    for one of every kind. `warn` hears before the first answer that nothing will be compared.
     """
     targets, left_out = open_targets(load, formats, tell, compared=against is not None)
-    if against is None and has_no_drafter(targets[0], load.draft):
-        warn(only_plain(targets[0]))
-    contenders, opened = gather(targets, load, against, tell), targets[0]
-    runs = interleave(contenders, max_tokens, repeats, shares(tell, names(contenders)), prompts)
-    return report(opened, contenders, runs, max_tokens, repeats, (*left_out, *notes(opened, load.draft, contenders)))
+    opened = targets[0]
+    if against is None and load.draft == AUTO and not can_draft(opened):
+        warn(only_plain(opened))
+    contenders, refused = gather(targets, load, against, tell)
+    prompts = prompts_for(opened.entry.key) if prompts is None else prompts
+    texts = [prompt.text for prompt in prompts]
+    runs = interleave(contenders, max_tokens, repeats, shares(tell, names(contenders)), texts)
+    remarks = (*left_out, *refused, *notes(opened, load.draft, contenders))
+    found = report(opened, contenders, runs, max_tokens, repeats, remarks)
+    return replace(found, kinds=tuple(prompt.kind for prompt in prompts))
 
 
 def report(
@@ -134,7 +139,7 @@ def open_targets(
     if formats:
         return tuple(drain(open_target(request.in_format(name)), loading(tell)) for name in formats), ()
     first = drain(open_target(request), loading(tell))
-    if not compared or request.weights.weight_format != AUTO or first.plan.weight_format.name == FLOATS[0]:
+    if not compared or request.weights.weight_format != "auto" or first.plan.weight_format.name == FLOATS[0]:
         return (first,), ()
     try:
         return (first, drain(open_target(request.in_format(FLOATS[0])), loading(tell))), ()
@@ -142,16 +147,29 @@ def open_targets(
         return (first,), (one_line(f"Ours in {FLOATS[0]} is left out: {fault.message}"),)
 
 
-def gather(targets: Sequence[Opened], load: LoadRequest, against: str | None, tell: Tell = silent) -> list[Contender]:
-    """Ours in every format, then the peer's."""
-    ways = [(opened, ways_of(opened, load.draft)) for opened in targets]
-    contenders: list[Contender] = [ours(opened, name, draft, load.k) for opened, all in ways for name, draft in all]
+def gather(
+    targets: Sequence[Opened], load: LoadRequest, against: str | None, tell: Tell = silent
+) -> tuple[list[Contender], list[str]]:
+    """Ours in every format, then the peer's; and sentences about drafters that the user did not name and that cannot
+    draft here."""
+    ways = [(opened, usable(opened, load.draft)) for opened in targets]
+    contenders: list[Contender] = []
+    refused: list[str] = []
+    for opened, all in ways:
+        for name, draft in all:
+            try:
+                contenders.append(ours(opened, name, draft, load.k))
+            except (DoesNotFit, IncompatiblePair, NotDownloaded) as fault:
+                if load.draft != AUTO:
+                    raise
+                refused.append(one_line(f"{name} is left out: {fault}"))
     if against == "transformers":
         from localspec.bench import transformers_peer
 
         tell(Loading("trying transformers' formats and threads", 0, 1, "steps"))
-        contenders += transformers_peer.contenders([(opened, all[1:]) for opened, all in ways], load.weights.threads)
-    return contenders
+        drafting = [(opened, [one for one in all[1:] if one[0] != AUTO]) for opened, all in ways]
+        contenders += transformers_peer.contenders(drafting, load.weights.threads)
+    return contenders, refused
 
 
 def ours(opened: Opened, name: str, choice: AskedDraft, k: DraftLength) -> Ours:
@@ -174,48 +192,17 @@ def torch_threads(opened: Opened) -> int:
 
 
 def named(name: str, spec: SpecCard) -> str:
-    """The drafter that "auto" chose, by name: a sweep may have found another layer than models.toml has."""
-    return table.label(DraftRequest(spec.kind, str(spec.exit_layer))) if spec.exit_layer else name
-
-
-def ways_of(opened: Opened, asked: AskedDraft) -> list[tuple[str, AskedDraft]]:
-    """The drafters that `drafts` finds; for a model that models.toml does not know, the early exit that a sweep has
-    found."""
-    found = drafts(opened.entry, asked)
-    if asked == "auto" and opened.entry.draft is None and recall(swept_key(opened)).exit_layer:
-        return [*found, ("early exit", "auto")]
-    return found
-
-
-def drafts(entry: Entry, asked: AskedDraft) -> list[tuple[str, AskedDraft]]:
-    """Plain, and the drafters to compare: the one asked for, or all that models.toml has."""
-    found: list[tuple[str, AskedDraft]] = [(PLAIN, "off")]
-    if asked not in ("auto", "off"):
-        return [*found, (one_line(table.label(requested(asked))), asked)]
-    if asked == "auto" and entry.draft is not None and entry.draft.kind != "off":
-        found.append((label(entry.draft), "auto"))
-    if asked == "auto":
-        found += [(table.label(DraftRequest(draft.kind, name)), name) for name, draft in entry.drafts]
-    return found
-
-
-def label(draft: DraftEntry) -> str:
-    """A draft of models.toml, whose model needs no name: there is one."""
-    return table.label(DraftRequest(draft.kind) if draft.model else draft.request)
-
-
-def has_no_drafter(opened: Opened, asked: AskedDraft) -> bool:
-    """Whether drafters were asked for and none is known."""
-    return asked == "auto" and len(ways_of(opened, asked)) == 1
+    """The name with the exit layer, where that was left open; "auto" keeps its own."""
+    if name == AUTO or not spec.exit_layer:
+        return name
+    return table.together(table.label(DraftRequest(spec.kind, str(spec.exit_layer))), spec.lookup)
 
 
 def only_plain(opened: Opened) -> Notice:
     """The warning that there is one row to come."""
     name = one_line(opened.entry.name)
-    message = f"No draft model is known for {name}: only plain decoding is measured, so nothing is compared."
-    key = one_line(opened.entry.key)
-    layers = f"Try its early exits: localspec bench {key} --sweep exit-layer. " if exit_layers(opened.snapshot) else ""
-    return Notice("info", "no_drafter", message, f"{layers}Find a draft model: localspec pair {key} --hub")
+    message = f"{name} cannot be drafted for, since its state cannot be rolled back: only plain decoding is measured."
+    return Notice("info", "no_drafter", message, "Nothing is compared.")
 
 
 def notes(opened: Opened, asked: AskedDraft, contenders: list[Contender]) -> tuple[str, ...]:
@@ -225,10 +212,12 @@ def notes(opened: Opened, asked: AskedDraft, contenders: list[Contender]) -> tup
         from localspec.bench.transformers_peer import NOTE
 
         found.append(NOTE)
-    if has_no_drafter(opened, asked):
-        unknown = f"No drafter is known for {opened.entry.name}"
-        known = table.hints(draft_target(opened.entry, opened.snapshot))
-        found.append(one_line(f"{unknown}: name one with {', or '.join(known)}."))
+    if asked == AUTO and {one.way.name for one in contenders if one.way.engine == OURS} == {PLAIN, LOOKUP.label("")}:
+        key = one_line(opened.entry.key)
+        layers = (
+            f"try its early exits: localspec bench {key} --sweep exit-layer; " if exit_layers(opened.snapshot) else ""
+        )
+        found.append(f"No draft model is known for {one_line(opened.entry.name)}: {layers}localspec pair {key} --hub")
     return tuple(dict.fromkeys(found))
 
 
@@ -237,7 +226,7 @@ def interleave(
     max_tokens: int,
     repeats: int,
     tell: Callable[[float], None],
-    prompts: Sequence[str] = PROMPTS,
+    prompts: Sequence[str] = QUESTIONS,
 ) -> dict[Way, dict[Key, Run]]:
     """Runs by way and (prompt, repeat), without those who fell. The order turns with every prompt, so that a slow
     minute hits all."""

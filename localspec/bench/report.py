@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from statistics import median
 from typing import Any  # Any: JSON
 
@@ -78,11 +78,24 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class KindRow:
+    """One way's figures on the prompts of one kind; `times_own_plain` None for plain decoding itself."""
+
+    kind: str
+    method: str
+    k: str
+    quant: str
+    tokens_per_second: float
+    times_own_plain: float | None
+    acceptance: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """All runs of a measurement, by way and (prompt, repeat); the first way is plain decoding.
 
     `failed` names those that went on without their drafter, `faults` those that did not go on, and why; `notes` are
-    sentences for the reader.
+    sentences for the reader. `kinds`: the kind of each prompt.
     """
 
     model: str
@@ -94,6 +107,7 @@ class Report:
     failed: frozenset[Way] = frozenset()
     faults: dict[Way, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    kinds: tuple[str, ...] = ()
 
     def rows(self) -> list[Row]:
         fallen = [Row(f"{way.name} (failed: {why})", way.k, way.quant, way.threads) for way, why in self.faults.items()]
@@ -136,6 +150,22 @@ class Report:
         own = [one for one in self.runs if (one.engine, one.quant, one.kind) == (way.engine, way.quant, PLAIN)]
         return self.runs[own[0]] if own else None
 
+    def kind_rows(self) -> list[KindRow]:
+        """Kind by kind, in the order in which they are asked; none where all prompts are of one kind."""
+        kinds = list(dict.fromkeys(self.kinds))
+        return [self.only(kind).kind_row(kind, way) for kind in kinds for way in self.runs] if len(kinds) > 1 else []
+
+    def only(self, kind: str) -> Report:
+        """The same report about the prompts of one kind."""
+        places = {place for place, one in enumerate(self.kinds) if one == kind}
+        runs = {way: {key: run for key, run in all.items() if key[0] in places} for way, all in self.runs.items()}
+        return replace(self, runs=runs)
+
+    def kind_row(self, kind: str, way: Way) -> KindRow:
+        row = self.row(way)
+        times = None if way.kind == PLAIN else lead(self.runs[way], self.own_plain(way))[0]
+        return KindRow(kind, row.method, way.k, way.quant, row.tokens_per_second or 0.0, times, row.acceptance)
+
     def rival(self, way: Way) -> dict[Key, Run] | None:
         """Finds another engine's runs of the same kind: in the same format, or in its fastest."""
         others = [one for one in self.runs if way.engine == OURS != one.engine and one.kind == way.kind]
@@ -145,12 +175,14 @@ class Report:
     def to_markdown(self) -> str:
         head = f"{self.model} · {self.quant} · greedy · {self.max_tokens} tokens · {self.repeats} repeats"
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())
-        return "\n\n".join([f"{head}\n{machine}", markdown(table(self.rows())), *self.notes])
+        by_kind = [markdown(kind_table(rows))] if (rows := self.kind_rows()) else []
+        return "\n\n".join([f"{head}\n{machine}", markdown(table(self.rows())), *by_kind, *self.notes])
 
     def to_json(self) -> str:
         fields = {"model": self.model, "quant": self.quant, "max_tokens": self.max_tokens, "repeats": self.repeats}
         everything: dict[str, Any] = {**fields, "machine": self.machine, "rows": [asdict(row) for row in self.rows()]}
-        return json.dumps({**everything, "notes": self.notes}, indent=1)
+        by_kind = [asdict(row) for row in self.kind_rows()]
+        return json.dumps({**everything, "kinds": by_kind, "notes": self.notes}, indent=1)
 
     def to_csv(self) -> str:
         return csv_text([{"model": self.model, **asdict(row)} for row in self.rows()])
@@ -244,3 +276,19 @@ def cells(row: Row) -> dict[str, str]:
         "read GB/s": "–" if row.read_gbs is None else f"{row.read_gbs:.1f}{peak}",
         "same": row.same or "–",
     }
+
+
+def kind_table(rows: Sequence[KindRow]) -> list[list[str]]:
+    """A line for every kind: tokens/s, and of what drafts × own plain and the acceptance."""
+    several = len({row.quant for row in rows}) > 1
+    columns = list(dict.fromkeys((row.method, row.quant) for row in rows))
+    titles = [f"{method} {quant}" if several else method for method, quant in columns]
+    cells = {(row.kind, row.method, row.quant): kind_cell(row) for row in rows}
+    kinds = dict.fromkeys(row.kind for row in rows)
+    return [["tok/s", *titles], *([kind, *(cells[kind, *column] for column in columns)] for kind in kinds)]
+
+
+def kind_cell(row: KindRow) -> str:
+    times = "" if row.times_own_plain is None else f" ×{row.times_own_plain:.2f}"
+    accepted = "" if row.acceptance is None else f" {percent(row.acceptance)}"
+    return f"{row.tokens_per_second:.1f}{times}{accepted}"

@@ -17,7 +17,7 @@ from localspec.bench import plots
 from localspec.bench.measure import interleave, names, ours, report
 from localspec.bench.plots import Curve, Point
 from localspec.bench.progress import Tell, loading, shares, silent
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import Prompt, prompts_for
 from localspec.bench.report import PLAIN, Report, Row
 from localspec.core import calibration
 from localspec.core.drain import drain
@@ -130,7 +130,7 @@ def sweep(
     load: LoadRequest,
     axes: Sequence[Axis],
     *,
-    prompts: Sequence[str] = PROMPTS,
+    prompts: Sequence[Prompt] | None = None,
     max_tokens: int = 64,
     repeats: int = 3,
     tell: Tell = silent,
@@ -139,6 +139,7 @@ def sweep(
     asked, k = exit_asked(load.draft), load.k
     refuse({one.setting for one in axes}, len(axes), asked, k)
     opened = drain(open_target(load), loading(tell))
+    texts = [prompt.text for prompt in (prompts_for(opened.entry.key) if prompts is None else prompts)]
     layers, best = opened.target.arch.num_layers, auto_now(opened)
     layer, length, gain = asked or (best[0] if best else max(layers // 4, 1)), k, 1.0
     curves, reports = list[Curve](), list[Report]()
@@ -149,7 +150,7 @@ def sweep(
             tried = [(layer, k) for k in one.lengths()]
         if best and best not in tried:
             tried.append(best)
-        found = measured(opened, tried, prompts, max_tokens, repeats, tell)
+        found = measured(opened, tried, texts, max_tokens, repeats, tell)
         curve = curve_of(one.setting, tried, found)
         if curve.best and curve.best.speedup > 1:
             best, gain = tried[curve.points.index(curve.best)], curve.best.speedup

@@ -18,7 +18,7 @@ from typing import Any  # Any: transformers is untyped
 
 import torch
 
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import QUESTIONS
 from localspec.bench.report import PLAIN, Run, Way
 from localspec.core import processor
 from localspec.core.calibration import recall
@@ -152,7 +152,7 @@ class Transformers:
 
     def try_out(self) -> None:
         """The fastest short answer, after one that loads and warms up; infinite where it fails."""
-        runs = [self.answer(PROMPTS[0], TRIAL_TOKENS) for _ in range(1 + TRIALS)]
+        runs = [self.answer(QUESTIONS[0], TRIAL_TOKENS) for _ in range(1 + TRIALS)]
         self.trial_seconds = min(run.seconds for run in runs[1:])
 
 

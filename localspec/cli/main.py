@@ -37,6 +37,7 @@ from localspec.core.weight_formats import LISTED
 
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells count
 
+FILE = click.Path(path_type=Path)
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
 
 
@@ -94,6 +95,8 @@ def chat(
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
     notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
     check(tuned.load)
+    if past is not None and model == past.chat.model_key:
+        tuned.begin_draft(past)
     kept = settings.chat.history and not no_history
     return app.run(tuned, system, past, history=kept, theme=theme, inline=inline, notices=notice)
 
@@ -111,6 +114,9 @@ def chat(
 @click.option("--jsonl", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("--stats", is_flag=True, help="Print statistics as a line of JSON on stderr.")
 @click.option("-v", "--verbose", is_flag=True, help="Print progress and notes even when stderr is not a terminal.")
+@click.option(
+    "--trace", type=FILE, metavar="FILE", help="Write every round to a new file; read it: localspec trace FILE"
+)
 def run(model: str, prompt: str | None, **given: Any) -> int:
     """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT.
 
@@ -126,7 +132,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     from localspec.models import named_templates
     from localspec.models.catalog import Catalog
 
-    output = Output(json=given["as_json"], jsonl=given["jsonl"], stats=given["stats"], verbose=given["verbose"])
+    shown = {name: given[name] for name in ("jsonl", "stats", "verbose", "trace")}
+    output = Output(json=given["as_json"], **shown)
     if output.json and output.jsonl:
         raise UsageError("--json and --jsonl cannot be combined.", hint="Use one of them.")
     if given["raw"] and given["system"]:
@@ -150,6 +157,22 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     )
     load = precedence.load_request(settings, catalog, model, given_load_options(given))
     return answer_once(load, request, output, precedence.usual(settings, named))
+
+
+@cli.command()
+@click.argument("file", type=FILE)
+def trace(file: Path) -> None:
+    """Print the rounds of a trace: what was proposed, accepted and rejected, by which drafter, and how long it took.
+
+    FILE is what `localspec run --trace FILE` wrote. Behind a token stand its probabilities to the drafter and to the
+    model, before temperature and cuts.
+    """
+    from localspec.cli.io import print_text
+    from localspec.cli.trace import read_trace
+    from localspec.cli.trace_text import trace_lines
+
+    for line in trace_lines(read_trace(file)):
+        print_text(line)
 
 
 @cli.command()
@@ -190,6 +213,25 @@ def bench(output: str, **given: Any) -> None:
     else:
         click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
     options.draw(report, given["plot"])
+
+
+@cli.command()
+@click.argument("model", default="guide", shell_complete=completions)
+@load_options
+@click.option("-n", "--prompts", type=click.IntRange(1), default=8, show_default=True, help="Number of prompts.")
+@click.option("--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Tokens per answer.")
+@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:
+    """Prove on this machine that drafted text is plain text: with every drafter that MODEL can use.
+
+    Each prompt is answered greedily and with a seed, in drafts of all lengths. Where rounding alone decides between two
+    tokens, that is counted as a near tie. The exit code is 6 if an answer differs in any other way.
+    """
+    leave_on_interrupt()
+    from localspec.bench.options import load_request
+    from localspec.cli.proving import verify as prove
+
+    return prove(load_request(given), prompts=prompts, max_tokens=max_tokens, as_json=as_json)
 
 
 @cli.command()

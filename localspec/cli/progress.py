@@ -74,6 +74,6 @@ def bar_line(event: Loading) -> str:
     if event.unit == "steps":
         return f"{event.stage} {event.done}/{event.total}" if event.total > 1 else event.stage
     share = event.done / max(event.total, 1)
-    eta = f"  {event.eta_s:.0f} s left" if event.eta_s is not None else ""
+    eta = f"  {event.eta_s:.0f} s left" if event.eta_s is not None and round(event.eta_s) else ""
     bar = f"{'█' * round(share * WIDTH):░<{WIDTH}} {share:4.0%}{eta}"
     return f"measuring {bar} · {event.stage}" if event.unit == "percent" else f"{event.stage} {bar}"

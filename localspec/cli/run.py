@@ -10,9 +10,10 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 from typing import Any  # Any: JSON
 
 import msgspec
@@ -20,15 +21,19 @@ from msgspec.structs import replace
 
 from localspec.cli.io import as_json, print_event, print_notice
 from localspec.cli.progress import Progress
+from localspec.cli.trace import TraceFile, new_trace
 from localspec.config import precedence
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, LocalspecError
 from localspec.core.events import AnyEvent, Failure, Loading, Notice, Step
 from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.core.sanitize import clean
+from localspec.core.trace import TraceEnd
 from localspec.runtime.api import LLM, Result, Stream, load_events
+from localspec.runtime.long_prompt import as_text, check_prompt
 from localspec.runtime.sampling_defaults import check_limits, check_ranges
 from localspec.runtime.stats import to_dict
+from localspec.runtime.tracing import head
 from localspec.tui.chat.hints import count
 
 LONG_ENOUGH = 12  # letters of a hash
@@ -37,12 +42,14 @@ LONG_ENOUGH = 12  # letters of a hash
 @dataclass(frozen=True, slots=True)
 class Output:
     """The output format: streamed text unless `json` or `jsonl`; with `stats` a JSON line on stderr. `verbose`: the
-    progress and the notes of loading also where stderr is no terminal, and notes that were shown before."""
+    progress and the notes of loading also where stderr is no terminal, and notes that were shown before. `trace`: a new
+    file for every round."""
 
     json: bool = False
     jsonl: bool = False
     stats: bool = False
     verbose: bool = False
+    trace: Path | None = None
 
 
 def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usual: SamplingOptions) -> int:
@@ -51,11 +58,16 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
     try:
         check_limits(request)  # before loading, which may take minutes
         check_ranges(request.sampling.given)
-        with open_quietly(load, output) as llm:
+        check_prompt(load, request)
+        with ExitStack() as closing:
+            trace = closing.enter_context(new_trace(output.trace)) if output.trace else None
+            llm = closing.enter_context(open_quietly(load, output))
             request = completion_if_base(llm, with_defaults(llm, request, usual), output)
-            stream = llm.answer(request)
+            stream = llm.answer(request) if trace is None else traced(llm, request, trace)
             with stop_on_interrupt(stream):
                 result = show(stream, output)
+            if trace is not None:
+                trace.write(TraceEnd(result.finish_reason))
     except LocalspecError as fault:
         if output.jsonl:
             print_event(Failure(fault.code, fault.message, fault.hint, fault.exit_code))
@@ -67,6 +79,12 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
     if output.stats:
         print(json.dumps(to_dict(result.stats)), file=sys.stderr)
     return Cancelled.exit_code if result.finish_reason == "cancelled" else 0
+
+
+def traced(llm: LLM, request: GenerateRequest, trace: TraceFile) -> Stream:
+    """The answer, each round of which is written before its text is shown."""
+    trace.write(head(llm.ready, request.sampling))
+    return llm.answer(replace(request, draft_probabilities=True), trace=trace.write)
 
 
 def open_quietly(load: LoadRequest, output: Output) -> LLM:
@@ -101,8 +119,7 @@ def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> Ge
         return request
     notice = Notice("info", "no_template", "This is a base model without a chat template: it completes the text.", "")
     print_event(notice) if output.jsonl else print_notice(notice)
-    text = "\n\n".join(message.content for message in request.messages)
-    return GenerateRequest(None, text, request.max_tokens, request.stop, request.sampling)
+    return as_text(request)
 
 
 def show(stream: Stream, output: Output) -> Result:

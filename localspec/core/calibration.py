@@ -1,4 +1,4 @@
-"""Measurements of a model on this machine: the cost of a plain round, and the best setting that a sweep found.
+"""Measurements of a model on this machine: the best setting that a sweep found.
 
 Knows nothing about how anything was measured.
 """
@@ -12,10 +12,8 @@ from localspec.core.json_store import JsonStore
 
 
 class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`plain_ms`: mean milliseconds of a plain round. `exit_layer` and `k`: the fastest early exit; earlier versions
-    wrote `k` as text."""
+    """`exit_layer` and `k`: the fastest early exit; earlier versions wrote `k` as text."""
 
-    plain_ms: float | None = None
     exit_layer: int | None = None
     k: int | str = "auto"
 

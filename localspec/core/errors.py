@@ -8,6 +8,7 @@ LocalspecError
 ├── DoesNotFit            5  memory or disk
 ├── ContextOverflow       5  the conversation is longer than the context
 ├── IncompatiblePair      6  the drafter does not speak the target's tokens
+├── Divergence            6  drafted text is not plain text
 ├── PullError             7  the network, or bytes that are not what was promised
 ├── CheckpointError       1  the files of a model are broken, hostile, or of a kind we cannot run
 ├── HistoryError          1  the file with the chats cannot be read or written
@@ -87,11 +88,23 @@ class ContextOverflow(LocalspecError):
         super().__init__(message, hint=hint)
         self.turns_over, self.prompt_n = turns_over, prompt_n
 
+    @classmethod
+    def of(cls, prompt_n: int, context: int, *, hint: str = "", turns_over: int = 0) -> ContextOverflow:
+        message = f"The prompt is {prompt_n:,} tokens and the context holds {context:,}."
+        return cls(message, hint=hint, turns_over=turns_over, prompt_n=prompt_n)
+
 
 class IncompatiblePair(LocalspecError):
     """The drafter does not speak the target's tokens. Named by the user: exit 6; chosen by us: a Notice, and plain."""
 
     code, exit_code = "incompatible_pair", 6
+
+
+class Divergence(LocalspecError):
+    """`localspec verify` found drafted text that is not plain text: a bug of localspec's. The user reports it, and
+    drafts with another drafter or none."""
+
+    code, exit_code = "divergence", 6
 
 
 class PullError(LocalspecError):

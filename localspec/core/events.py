@@ -29,8 +29,8 @@ class Event(msgspec.Struct, frozen=True, tag_field="type", tag=str.lower):
 
 
 class Origin(Record, frozen=True):
-    """Where looked-up tokens were copied from: the conversation itself, another branch of the chat, a file, or a kept
-    chat; `position`: the first copied token in it."""
+    """The text that looked-up tokens were copied from: the conversation itself, another branch of the chat, a file, or
+    a kept chat; `position`: the first copied token in it."""
 
     kind: Literal["conversation", "branch", "file", "chat"]
     name: str = ""
@@ -85,15 +85,13 @@ class SpecCard(Record, frozen=True):
     """The drafter: kind "lookup", "model", "early-exit" or "off" where there is none; `reason` says why. `lookup`: a
     look-up in front of it drafts, too.
 
-    `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice. `plain_ms` is a plain
-    round's mean time in an earlier start on this machine, if there was one; `exit_layer` an early exit's.
+    `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice.
     """
 
     kind: str
     name: str = ""
     k: DraftLength = "auto"
     reason: str = ""
-    plain_ms: float | None = None
     exit_layer: int | None = None
     mode: Mode = "auto"
     lookup: bool = False
@@ -148,7 +146,6 @@ class Stats(Record, frozen=True):
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     baseline_tps: float | None = None
-    baseline_source: Literal["probe", "calibrated"] | None = None
     speedup: float | None = None
     target_bytes: int = 0
     drafter_bytes: int = 0
@@ -160,6 +157,8 @@ class Stats(Record, frozen=True):
     context_used: int = 0
     context_max: int = 0
     finish_reason: FinishReason | None = None
+    stop_text: str = ""
+    """The stop text that ended the answer, of those that were asked for; `finish_reason` is "stop" then."""
     read_as: str = ""
     """The question as the model read it, where that is not as it was typed."""
 

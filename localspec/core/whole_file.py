@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from localspec.core.errors import FULL, DoesNotFit, UsageError
 
@@ -20,18 +23,39 @@ def write_whole(path: Path, content: bytes) -> None:
         part.unlink(missing_ok=True)
 
 
-def save(file: Path, text: str) -> None:
-    """Writes a new file, whole or not at all, never over an existing one; what is no regular file (/dev/stdout, a pipe)
-    is written to. Creates no folder: a missing one is probably mistyped."""
+def check_new(file: Path) -> None:
+    """Refuses a file that exists, and one in a folder that does not: it is probably mistyped."""
     if not file.parent.is_dir():
         raise UsageError(f"There is no folder '{file.parent}'.", hint="Create it, or name another FILE.")
-    try:
-        if file.is_file():
-            raise UsageError(f"'{file}' already exists.", hint="Delete it, or name another FILE.")
+    if file.is_file():
+        raise UsageError(f"'{file}' already exists.", hint="Delete it, or name another FILE.")
+
+
+def save(file: Path, text: str) -> None:
+    """Writes a new file, whole or not at all, never over an existing one; what is no regular file (/dev/stdout, a pipe)
+    is written to. Creates no folder."""
+    with cannot_be_written(file):
+        check_new(file)
         if file.exists():
             file.write_bytes(text.encode())
         else:
             write_whole(file.resolve(), text.encode())
+
+
+def create(file: Path) -> BinaryIO:
+    """Opens a new file that only its owner can read, to write it piece by piece; as in `save`, never an existing one.
+    `cannot_be_written` belongs around what is written."""
+    with cannot_be_written(file):
+        check_new(file)
+        flags = os.O_WRONLY | (0 if file.exists() else os.O_CREAT | os.O_EXCL)
+        return os.fdopen(os.open(file, flags, 0o600), "wb")
+
+
+@contextmanager
+def cannot_be_written(file: Path) -> Iterator[None]:
+    """Turns the faults of writing a file that the user named into sentences."""
+    try:
+        yield
     except BrokenPipeError:
         raise  # the reader of /dev/stdout has closed it, which is no error
     except OSError as fault:

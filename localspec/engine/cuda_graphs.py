@@ -18,10 +18,12 @@ from localspec.core.errors import first_line
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
 from localspec.engine.decoder import Decoder, Span, Weights
+from localspec.engine.lengths import Shorten
 from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS
 from localspec.engine.linear import EightBit
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.protocols import ExitStates
+from localspec.engine.shortlist import Shortlist
 
 SHORTEST = 256  # positions of the first KV bucket; each next one is twice as long
 TRIED = 8  # rows that are replayed as a check at the start
@@ -65,7 +67,8 @@ CAPTURES: dict[str, Callable[[], Capture]] = {"cuda": OnCuda}  # by device; othe
 class Shape:
     """The fixed sizes of a graph. `rows` attend to positions below `end`; the first `done` start from states at `exit`.
 
-    `last`: a prompt padded to `rows`, of which one row has logits. `early`: only the layers below `exit` run.
+    `last`: a prompt padded to `rows`, of which one row has logits. `early`: only the layers below `exit` run. `short`:
+    logits of the shortlist alone.
     """
 
     rows: int
@@ -74,6 +77,7 @@ class Shape:
     exit: int = 0
     last: bool = False
     early: bool = False
+    short: bool = False
 
 
 class Graphed(Decoder):
@@ -106,26 +110,39 @@ class Graphed(Decoder):
         self.graphs.clear()
         super().close()
 
+    def shortlist(self, words: int, shorten: Shorten) -> Shortlist | None:
+        known, found = self.shared.known, super().shortlist(words, shorten)
+        if found is not known:  # recorded graphs read the head of another one, which is gone
+            self.graphs = {shape: graph for shape, graph in self.graphs.items() if not shape.short}
+        return found
+
     @torch.inference_mode()
-    def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
+    def forward(
+        self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False
+    ) -> Tensor:
         rows, exit = ids.shape[0], exit_states or ExitStates(0, self.states_in[:0])
         last = last_only and rows > 1
         padded = 1 << (rows - 1).bit_length() if last else rows
-        shape = Shape(padded, self._bucket(self.length + padded), exit.states.shape[0], exit.layer, last=last)
+        bucket, done = self._bucket(self.length + padded), exit.states.shape[0]
+        shape = Shape(padded, bucket, done, exit.layer, last=last, short=short)
         if not self._replayed(shape, ids, self.length, exit.states):
-            return super().forward(ids, exit_states, last_only=last_only)
+            return super().forward(ids, exit_states, last_only=last_only, short=short)
         self.cache.length += rows
-        self.bytes_read += self.bytes_through(self.arch.num_layers)
-        return self.logits_out[: 1 if last else rows].clone()
+        self.bytes_read += self.bytes_through(self.arch.num_layers, short=short)
+        return self._logits(1 if last else rows, short=short)
 
     @torch.inference_mode()
-    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+    def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
         rows = ids.shape[0]
-        shape = Shape(rows, self._bucket(position + rows), exit=exit_layer, early=True)
+        shape = Shape(rows, self._bucket(position + rows), exit=exit_layer, early=True, short=short)
         if not self._replayed(shape, ids, position, self.states_in[:0]):
-            return super().early(ids, exit_layer, position)
-        self.bytes_read += self.bytes_through(exit_layer)
-        return self.states_out[:rows].clone(), self.logits_out[:rows].clone()
+            return super().early(ids, exit_layer, position, short=short)
+        self.bytes_read += self.bytes_through(exit_layer, short=short)
+        return self.states_out[:rows].clone(), self._logits(rows, short=short)
+
+    def _logits(self, rows: int, *, short: bool) -> Tensor:
+        words = self.shared.head.outputs if short else self.arch.vocab_size
+        return self.logits_out[:rows, :words].clone()
 
     def _bucket(self, end: int) -> int:
         """The KV bucket: a power of two of positions that covers `end`."""
@@ -169,11 +186,12 @@ class Graphed(Decoder):
         if shape.early:
             states = self.run(self.embed(ids), 0, shape.exit, span)
             self.states_out[: shape.rows].copy_(states)
-            logits = self.head(states)
+            logits = self.head(states, short=shape.short)
         else:
             exit_states = ExitStates(shape.exit, self.states_in[: shape.done]) if shape.done else None
-            logits = self.logits(ids, exit_states, span, self.wanted if shape.last else slice(None))
-        self.logits_out[: logits.shape[0]].copy_(logits)
+            wanted = self.wanted if shape.last else slice(None)
+            logits = self.logits(ids, exit_states, span, wanted, short=shape.short)
+        self.logits_out[: logits.shape[0], : logits.shape[1]].copy_(logits)
 
     def _try(self) -> None:
         """Compares replays with an eager forward; where they differ, graphs are not used."""

@@ -13,6 +13,7 @@ from time import perf_counter
 
 import torch
 
+from localspec.engine.drafters.empty import empty
 from localspec.engine.protocols import Policy, Round
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
@@ -24,17 +25,18 @@ def speculative_round(session: Session, policy: Policy, most: int) -> Round:
     started = perf_counter()
     try:
         choice = policy.choose(most, partial(session.drafter.offers, session, most))
-        draft = session.drafter.draft(session, choice)  # may be empty: then this is plain decoding
+        draft = session.drafter.draft(session, choice) if choice.k else empty(session)
         drafted = perf_counter()
         session.check_cancel()
-        rows = torch.cat((session.pending, draft.tokens.to(session.device)))
+        rows = torch.cat((session.pending, draft.tokens.to(session.device))) if draft else session.pending
         logits = session.target.forward(rows, draft.exit_states)  # [k + 1, vocab]
         accepted, token = session.sampler.accept(finite(logits), draft, session)
-        tokens = (*draft.tokens[:accepted].tolist(), token)
+        proposed = tuple(draft.tokens.tolist())
+        tokens = (*proposed[:accepted], token)
         session.commit(tokens)
     finally:
         session.roll_back()  # what was not committed; a cancel is no special case
-    proposed, ended = tuple(draft.tokens.tolist()), perf_counter()
+    ended = perf_counter()
     return Round(tokens, proposed, accepted, drafted - started, ended - drafted, drafters=draft.drafters, choice=choice)
 
 

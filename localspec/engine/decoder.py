@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,10 +17,13 @@ from torch.nn import functional
 
 from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
+from localspec.engine.lengths import Shorten
 from localspec.engine.linear import Linear
 from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
+from localspec.engine.short_head import shortened
+from localspec.engine.shortlist import SharedShortlist, Shortlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +114,7 @@ class Decoder:
         self.cos, self.sin = cos.to(self.device), sin.to(self.device)
         self.layer_bytes = weights.layer_bytes
         self.columns = torch.arange(cache.context, device=self.device)
+        self.shared = SharedShortlist(self.device, partial(shortened, weights.head))
 
     @property
     def length(self) -> int:
@@ -130,38 +135,56 @@ class Decoder:
         if self.weights.stream:
             self.weights.stream.close()
 
+    def shortlist(self, words: int, shorten: Shorten) -> Shortlist | None:
+        return self.shared.shortlist(words, shorten)
+
+    @property
+    def copied_bytes(self) -> int:
+        return self.shared.num_bytes
+
     @torch.inference_mode()
-    def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
-        """ids [rows] to logits [rows, vocab] (or [1, vocab]), appended to the cache.
+    def forward(
+        self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False
+    ) -> Tensor:
+        """ids [rows] to logits [rows, vocab] (or [1, vocab]), appended to the cache; `short`: of the shortlist.
 
         `exit_states` are of the first rows: only the others run the layers below the exit.
         """
         span = Span.at(self.length, ids.shape[0])
-        logits = self.logits(ids, exit_states, span, slice(-1 if last_only else 0, None))
+        logits = self.logits(ids, exit_states, span, slice(-1 if last_only else 0, None), short=short)
         self.cache.length = span.end
-        self.bytes_read += self.bytes_through(self.arch.num_layers)
+        self.bytes_read += self.bytes_through(self.arch.num_layers, short=short)
         return logits
 
     @torch.inference_mode()
-    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+    def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, hidden], before the norm, and the
-        logits [rows, vocab] read there. Keys and values are written; the counter does not move."""
+        logits read there, [rows, vocab] or of the shortlist. Keys and values are written; the counter does not move."""
         states = self.run(self.embed(ids), 0, exit_layer, Span.at(position, ids.shape[0]))
-        self.bytes_read += self.bytes_through(exit_layer)
-        return states, self.head(states)
+        self.bytes_read += self.bytes_through(exit_layer, short=short)
+        return states, self.head(states, short=short)
 
-    def logits(self, ids: Tensor, exit_states: ExitStates | None, span: Span, wanted: slice | Tensor) -> Tensor:
+    def logits(
+        self,
+        ids: Tensor,
+        exit_states: ExitStates | None,
+        span: Span,
+        wanted: slice | Tensor,
+        *,
+        short: bool = False,
+    ) -> Tensor:
         """Logits of the `wanted` rows."""
         hidden, first = self.embed(ids), 0
         if exit_states is not None:
             stored, first = exit_states.states, exit_states.layer
             done = stored.shape[0]
             hidden = torch.cat((stored, self.run(hidden[done:], 0, first, span.behind(done))))
-        return self.head(self.run(hidden, first, self.arch.num_layers, span)[wanted])
+        return self.head(self.run(hidden, first, self.arch.num_layers, span)[wanted], short=short)
 
-    def bytes_through(self, last: int) -> int:
+    def bytes_through(self, last: int, *, short: bool = False) -> int:
         """Bytes of the layers below `last` and of the head."""
-        return sum(self.layer_bytes[:last]) + self.weights.head.num_bytes
+        head = self.shared.head.bytes_read if short else self.weights.head.num_bytes
+        return sum(self.layer_bytes[:last]) + head
 
     def embed(self, ids: Tensor) -> Tensor:
         return functional.embedding(ids.to(self.device), self.weights.embedding).to(self.dtype)
@@ -177,9 +200,10 @@ class Decoder:
             hidden = hidden + self.mlp(layer, self.norm(hidden, layer.mlp_norm))
         return hidden
 
-    def head(self, hidden: Tensor) -> Tensor:
-        """Final norm and language-model head: [rows, vocab]. Early exits share it."""
-        return self.weights.head(self.norm(hidden, self.weights.norm))
+    def head(self, hidden: Tensor, *, short: bool = False) -> Tensor:
+        """Final norm and language-model head: [rows, vocab], or of the shortlist. Early exits share it."""
+        linear = self.shared.head if short else self.weights.head
+        return linear(self.norm(hidden, self.weights.norm))
 
     def norm(self, hidden: Tensor, weight: Tensor) -> Tensor:
         wide = hidden.to(self.cos.dtype)

@@ -18,6 +18,10 @@ class FirstLook:
         self.sampler = sampler
         self.is_flat: bool | None = None
 
+    @property
+    def takes_likeliest(self) -> bool:
+        return self.sampler.takes_likeliest
+
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         return self.sampler.propose(logits, session, drafted)
 

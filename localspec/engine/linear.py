@@ -19,6 +19,8 @@ from localspec.core.weight_formats import INT8_THRESHOLD, WeightFormat
 from localspec.engine.four_bit import (
     BLOCK,
     OUTER_BLOCK,
+    dequantised,
+    flat_scales,
     for_the_cpu,
     four_bit_state,
     is_for_the_cpu,
@@ -26,6 +28,7 @@ from localspec.engine.four_bit import (
     quantise,
     suits_the_cpu,
     unpacked,
+    with_scales,
 )
 from localspec.models.prequantised.stored import FOUR_BIT, FourBitType
 
@@ -75,6 +78,14 @@ class Dense:
     def __call__(self, rows: Tensor) -> Tensor:
         return functional.linear(rows.to(self.weight.dtype), self.weight, self.bias).to(rows.dtype)
 
+    def cut(self, outputs: int) -> Dense | None:
+        """The first outputs alone, in the same memory; None where they cannot be cut off."""
+        return Dense(self.weight[:outputs]) if self.bias is None else None
+
+    def rows(self, outputs: Tensor) -> Tensor:
+        """The weights [n, inputs] of some outputs [n], in floats."""
+        return self.weight[outputs]
+
 
 @dataclass(frozen=True, slots=True)
 class FourBit:
@@ -115,6 +126,22 @@ class FourBit:
         else:
             found = self.product(narrow)
         return found.to(rows.dtype)
+
+    def cut(self, outputs: int) -> FourBit | None:
+        """None where the codes lie as the CPU's fused kernel wants them, or blocks cross rows."""
+        inputs, block = self.state.shape[1], self.state.blocksize
+        if self.bias is not None or is_for_the_cpu(self.state) or inputs % block:
+            return None
+        state = copy(self.state)
+        state.shape, state.absmax = torch.Size((outputs, inputs)), state.absmax[: outputs * inputs // block]
+        return replace(self, codes=self.codes[: outputs * inputs // 2], state=state)
+
+    def rows(self, outputs: Tensor) -> Tensor:
+        inputs, outputs = self.state.shape[1], outputs.to(self.codes.device)
+        codes = self.codes.view(-1, inputs // 2)[outputs].view(-1, 1)
+        scales = flat_scales(self.state).view(self.state.shape[0], -1)[outputs]
+        some = with_scales(self.state, scales.view(-1), (len(outputs), inputs))
+        return dequantised(codes, some, self.compute)
 
     @property
     def is_fused(self) -> bool:
@@ -163,6 +190,19 @@ class EightBit:
         else:
             found = kernels.int8_scaled_mm(codes, self.codes, scales, self.scales, bias=self.bias, dtype=rows.dtype)
         return found
+
+    def cut(self, outputs: int) -> EightBit | None:
+        if self.bias is not None:
+            return None
+        return replace(self, codes=self.codes[:outputs], scales=self.scales[:outputs])
+
+    def rows(self, outputs: Tensor) -> Tensor:
+        outputs = outputs.to(self.codes.device)
+        return (self.codes[outputs] * (self.scales[outputs, None] / 127)).to(torch.bfloat16)
+
+
+Cuttable = Dense | FourBit | EightBit
+"""Linears whose first outputs can be used alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,9 @@ from localspec.core.events import Origin
 from localspec.engine.arch import Arch
 
 if TYPE_CHECKING:
+    from localspec.engine.lengths import Shorten
     from localspec.engine.session import Session
+    from localspec.engine.shortlist import Shortlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,16 +192,41 @@ class Resident(Target, Protocol):
         ...
 
 
-class Layered(Resident, Protocol):
+class Shortened(Resident, Protocol):
+    """A decoder that can read the logits of some words alone: the torch decoder and the CPU engine's."""
+
+    @property
+    def copied_bytes(self) -> int:
+        """Bytes that the shortlist has copied of the head."""
+        ...
+
+    def shortlist(self, words: int, shorten: Shorten) -> Shortlist | None:
+        """Which of the first `words` ids `short` logits are of: the list in use already, if there is one. None where
+        all are used."""
+        ...
+
+    def forward(
+        self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False
+    ) -> Tensor:
+        """As a Target's; `short`: logits of the shortlist alone."""
+        ...
+
+
+class Layered(Shortened, Protocol):
     """A target whose first layers can be run alone: the torch decoder and the CPU engine's."""
 
     @property
     def arch(self) -> Arch: ...
 
-    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
-        """ids [rows] through layers 0..exit_layer - 1 at `position`: their states, and the logits read there.
-        Keys and values are written; the counter does not move."""
+    def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
+        """ids [rows] through layers 0..exit_layer - 1 at `position`: their states, and the logits read there, of all
+        words or of the shortlist. Keys and values are written; the counter does not move."""
         ...
+
+
+def can_shorten(decoder: Resident) -> TypeGuard[Shortened]:
+    """True if the decoder can read the logits of some words alone."""
+    return hasattr(decoder, "shortlist")
 
 
 def is_layered(target: Resident) -> TypeGuard[Layered]:
@@ -229,6 +256,11 @@ class Drafter(Protocol):
 
 class Sampler(Protocol):
     """Chooses tokens, in the same way for target and drafter."""
+
+    @property
+    def takes_likeliest(self) -> bool:
+        """True if a drafter's next token is the likeliest one, and its logits are not changed before."""
+        ...
 
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         """A drafter's next token [1] from its logits [1, vocab], after `drafted`; and the probabilities [1, vocab]

@@ -16,6 +16,8 @@ from localspec.engine.session import Session
 class RecordingSampler:
     """`probabilities`: those of the last round's draft."""
 
+    takes_likeliest = False  # it looks at all logits
+
     def __init__(self, sampler: Sampler) -> None:
         self.sampler = sampler
         self.probabilities = DraftProbabilities()

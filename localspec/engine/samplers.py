@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from localspec.engine.acceptance import accept_matching, accept_rejection, draw
+from localspec.engine.acceptance import accept_block, accept_certain, accept_matching, draw
 from localspec.engine.protocols import Draft, Sampler
 from localspec.engine.sampling import Sampling, gumbel_noise, likeliest, on_device, penalise, shape
 from localspec.engine.session import Session
@@ -20,6 +20,10 @@ class Greedy:
     def __init__(self, sampling: Sampling) -> None:
         self.sampling = sampling
 
+    @property
+    def takes_likeliest(self) -> bool:
+        return self.sampling.penalty == 1.0
+
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         return likeliest(penalise(logits, self.sampling, session.tokens, drafted)), None
 
@@ -30,7 +34,8 @@ class Greedy:
 
 
 class Rejection:
-    """Samples exactly the target's distribution: accepts with min(1, p/q), else samples the residual.
+    """Samples exactly the target's distribution: a sampled draft is verified as a block, a certain one token by
+    token, and the residual is sampled where it ends.
 
     `greedy_draft`: drafters propose their most likely token, so q is one-hot.
     """
@@ -42,6 +47,10 @@ class Rejection:
         self.generator = generator
         self.greedy_draft = greedy_draft
 
+    @property
+    def takes_likeliest(self) -> bool:
+        return self.greedy_draft and self.sampling.penalty == 1.0
+
     def propose(self, logits: Tensor, session: Session, drafted: Tensor) -> tuple[Tensor, Tensor | None]:
         scores = penalise(logits, self.sampling, session.tokens, drafted)
         if self.greedy_draft:
@@ -51,13 +60,18 @@ class Rejection:
 
     def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
         p = shape(penalise(logits, self.sampling, session.tokens, draft.tokens), self.sampling)
-        accepted, token = accept_rejection(p, draft.probs, draft.tokens, self.generator)
+        if draft.probs is None:
+            accepted, token = accept_certain(p, draft.tokens, self.generator)
+        else:
+            accepted, token = accept_block(p, draft.probs, draft.tokens, self.generator)
         return int(accepted), int(token)
 
 
 class Seeded:
     """Samples the same text whatever the drafter, k or timing: target and drafter add the same Gumbel noise, keyed by
     seed and position, and a draft is accepted while it is the token that the target draws."""
+
+    takes_likeliest = False  # noise is added
 
     def __init__(self, sampling: Sampling, seed: int) -> None:
         self.sampling = sampling

@@ -6,6 +6,7 @@ float64 stays float64, for proofs. Knows nothing about drafts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 import torch
 from torch import Tensor
@@ -27,10 +28,15 @@ class Sampling(SamplingOptions, frozen=True):
     def is_greedy(self) -> bool:
         return not self.temperature
 
+    @property
+    def penalty(self) -> float:
+        """What a token's score is divided by where it stands in the text already; 1 for none."""
+        return 1.0 if self.repetition_penalty is None else self.repetition_penalty
+
 
 def finite(logits: Tensor) -> Tensor:
     """The logits, or an EngineError: a NaN would reach the sampler as a token."""
-    if not torch.isfinite(logits.sum()):
+    if not isfinite(float(logits.sum())):
         raise EngineError(
             "The model produced invalid numbers (NaN or infinity).",
             hint="Download the model again, or try another --quant.",
@@ -45,7 +51,7 @@ def penalise(logits: Tensor, sampling: Sampling, prefix: Sequence[int], drafted:
     Repetition penalty: Keskar et al., arXiv 1909.05858, section 4.1.
     """
     scores = logits if logits.dtype == torch.float64 else logits.float()
-    penalty = 1.0 if sampling.repetition_penalty is None else sampling.repetition_penalty
+    penalty = sampling.penalty
     if penalty != 1.0:
         seen = seen_tokens(scores.shape, prefix, drafted.to(scores.device))
         scores = torch.where(seen, torch.where(scores > 0, scores / penalty, scores * penalty), scores)

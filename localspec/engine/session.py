@@ -42,7 +42,7 @@ class Session:
     @property
     def pending(self) -> Tensor:
         """The committed token that the target's cache does not hold yet: [1]."""
-        return torch.tensor(self.tokens[-1:], device=self.device)
+        return torch.full((1,), self.tokens[-1], device=self.device)
 
     @property
     def tokens_left(self) -> int:
@@ -59,8 +59,7 @@ class Session:
     def prefill(self, ids: Sequence[int]) -> Iterator[Reading]:
         """Prefills a prompt in chunks, reusing the prefix that is cached; its last token stays pending."""
         if len(ids) >= self.target.context:
-            message = f"The prompt is {len(ids):,} tokens and the context holds {self.target.context:,}."
-            raise ContextOverflow(message, prompt_n=len(ids))
+            raise ContextOverflow.of(len(ids), self.target.context)
         self.rewind(min(common_prefix_length(self.tokens, ids), len(ids) - 1) + 1)
         cached = self.target.length
         self.tokens = list(ids[: cached + 1])

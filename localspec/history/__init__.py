@@ -23,6 +23,7 @@ from localspec.history.records import (
     Status,
     StoredMessage,
     Totals,
+    Unsent,
     WhenFull,
     first_line,
 )
@@ -30,6 +31,7 @@ from localspec.history.titles import title_of
 from localspec.history.tree import Tree
 from localspec.history.turns import (
     OWN,
+    Abandoned,
     Answered,
     Asked,
     Edited,
@@ -55,6 +57,7 @@ DOORS = {"History": "store", "Writer": "writer", "peek": "peek", "recall": "reca
 __all__ = [
     "FORMATS",
     "OWN",
+    "Abandoned",
     "Answer",
     "Answered",
     "Asked",
@@ -81,6 +84,7 @@ __all__ = [
     "Titled",
     "Totals",
     "Tree",
+    "Unsent",
     "Update",
     "WhenFull",
     "Writer",

@@ -93,6 +93,13 @@ class Attachment(Record, frozen=True):
     text: str | None = None
 
 
+class Unsent(Record, frozen=True):
+    """A message that was written and not sent, with what was attached to it."""
+
+    content: str
+    attachments: tuple[Attachment, ...] = ()
+
+
 class Generation(Record, frozen=True):
     """How an answer was generated: model, settings and statistics. `params` and `versions` have the caller's names."""
 

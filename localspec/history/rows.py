@@ -24,6 +24,7 @@ from localspec.history.records import (
     Generation,
     Setting,
     StoredMessage,
+    Unsent,
     gone,
     now,
 )
@@ -47,6 +48,10 @@ WHERE conversation_id = ?
 """
 INSERT = """
 INSERT INTO message(conversation_id, parent_id, role, content, status, created_at, edited) VALUES (?, ?, ?, ?, ?, ?, ?)
+"""
+UNSENT = "SELECT content, attachments_json FROM unsent WHERE conversation_id IS ? ORDER BY id"
+KEEP_UNSENT = """
+INSERT INTO unsent(conversation_id, content, attachments_json) VALUES ((SELECT id FROM conversation WHERE id = ?), ?, ?)
 """
 ATTACHMENTS = """
 SELECT message_id, path, mime, sha256, text FROM attachment
@@ -168,3 +173,24 @@ def newest_below(db: sqlite3.Connection, chat_id: str, parent_id: int | None) ->
         query, value = "SELECT max(id) FROM message WHERE conversation_id = ?", chat_id
         return db.execute(query, (value,)).fetchone()[0]  # type: ignore[no-any-return]
     return db.execute(f"{BELOW} SELECT max(id) FROM below", (parent_id,)).fetchone()[0]  # type: ignore[no-any-return]
+
+
+def has_chats(db: sqlite3.Connection) -> bool:
+    return bool(db.execute("SELECT EXISTS (SELECT 1 FROM conversation)").fetchone()[0])
+
+
+def insert_unsent(db: sqlite3.Connection, chat_id: str | None, unsent: Unsent) -> None:
+    attachments = msgspec.json.encode(unsent.attachments).decode()
+    db.execute(KEEP_UNSENT, (chat_id, unsent.content, attachments))
+
+
+def take_unsent(db: sqlite3.Connection, chat_id: str | None) -> Unsent | None:
+    """Takes it out; two programs may have kept one each."""
+    found = db.execute(UNSENT, (chat_id,)).fetchall()
+    db.execute("DELETE FROM unsent WHERE conversation_id IS ?", (chat_id,))
+    attached: list[Attachment] = []
+    for row in found:
+        with suppress(msgspec.DecodeError):
+            attached += msgspec.json.decode(row["attachments_json"], type=tuple[Attachment, ...])
+    content = "\n\n".join(row["content"] for row in found if row["content"])
+    return Unsent(content, tuple(attached)) if found else None

@@ -82,6 +82,13 @@ def m006_edited_answers(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE message ADD COLUMN edited INTEGER NOT NULL DEFAULT 0 CHECK(edited >= 0)")
 
 
+@migration
+def m007_unsent_messages(db: sqlite3.Connection) -> None:
+    """Creates the messages that were written and not sent, each of its chat or of none yet."""
+    for statement in UNSENT:
+        db.execute(statement)
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
@@ -164,4 +171,10 @@ ATTACHED = (
        END""",
     "INSERT INTO attachment_fts(attachment_fts) VALUES ('rebuild')",
 )
-TABLES = {"conversation", "message", "generation", "attachment", "message_fts", "title_fts", "attachment_fts"}
+UNSENT = (
+    """CREATE TABLE unsent(
+         id INTEGER PRIMARY KEY, conversation_id TEXT REFERENCES conversation(id) ON DELETE CASCADE,
+         content TEXT NOT NULL, attachments_json TEXT NOT NULL) STRICT""",
+    "CREATE INDEX unsent_conv ON unsent(conversation_id)",
+)
+TABLES = {"conversation", "message", "generation", "attachment", "message_fts", "title_fts", "attachment_fts", "unsent"}

@@ -27,6 +27,7 @@ from localspec.history.records import (
     OpenChat,
     StoredMessage,
     Totals,
+    Unsent,
     gone,
     now,
 )
@@ -143,8 +144,20 @@ class History:
             for chat_id in chat_ids:
                 if not db.execute("DELETE FROM conversation WHERE id = ?", (chat_id,)).rowcount:
                     raise gone("chat")
+            if not rows.has_chats(db):
+                db.execute("DELETE FROM unsent")
 
         self._database.erase(work)
+
+    def keep_unsent(self, chat_id: str | None, unsent: Unsent) -> None:
+        """Keeps a message for this chat, or for a new one where that is gone or not begun."""
+        self._database.write(lambda db: rows.insert_unsent(db, chat_id, unsent))
+
+    def take_unsent(self, chat_id: str | None) -> Unsent | None:
+        """What was not sent in this chat, or in none, which is then no longer kept."""
+        if not self._database.read(f"{rows.UNSENT} LIMIT 1", (chat_id,)):
+            return None
+        return self._database.erase(lambda db: rows.take_unsent(db, chat_id))
 
     def delete_message(self, message_id: int) -> None:
         """Deletes the message and all below it, on every branch."""

@@ -12,10 +12,12 @@ COUNTS = """
 SELECT (SELECT count(*) FROM conversation), (SELECT count(*) FROM message),
   (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)
 """
+# Earlier versions also compared with an earlier start's rounds ("calibrated"): that is no measurement of a drafter.
 BY_MODEL = """
 SELECT target, coalesce(draft, ''), coalesce(quant, ''), count(*), total(prompt_n), total(predicted_n),
   total(predicted_ms), total(draft_n_accepted), total(draft_n_rejected),
-  total(iif(speedup IS NULL, 0, predicted_ms)), total(predicted_ms * speedup)
+  total(iif(speedup IS NULL OR baseline_source = 'calibrated', 0, predicted_ms)),
+  total(iif(baseline_source = 'calibrated', 0, predicted_ms * speedup))
 FROM generation GROUP BY 1, 2, 3 ORDER BY sum(count(*)) OVER (PARTITION BY target) DESC, 1, 4 DESC, 2, 3
 """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from localspec.core.errors import NoSuchChat
 from localspec.core.events import Notice, Record
-from localspec.history.records import Answer, Attachment, Chat, NewChat, StoredMessage, WhenFull, gone
+from localspec.history.records import Answer, Attachment, Chat, NewChat, StoredMessage, Unsent, WhenFull, gone
 
 if TYPE_CHECKING:
     from localspec.history.store import History
@@ -90,13 +90,21 @@ class Opened(Record, frozen=True):
     chat: Chat
 
 
+class Abandoned(Record, frozen=True):
+    """The chat is left with a message that was not sent."""
+
+    unsent: Unsent
+
+
 class Located(Record, frozen=True):
     """A request for the chat's id: `reply` is called with it once every update before this one is written."""
 
     reply: Callable[[str | None], object]
 
 
-Update = Asked | Answered | Edited | Moved | Removed | Instructed | Shortened | Titled | Left | Opened | Located
+Update = (
+    Asked | Answered | Edited | Moved | Removed | Instructed | Shortened | Titled | Left | Opened | Abandoned | Located
+)
 
 
 class Turns:
@@ -137,6 +145,8 @@ class Turns:
                 self._continue(None)
             case Opened():
                 self._continue(update.chat)
+            case Abandoned():
+                history.keep_unsent(self._chat_id, update.unsent)
             case Located():
                 update.reply(self._chat_id)
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from localspec.core.weight_formats import WeightFormat
 from localspec.engine.arch import Arch
-from localspec.engine.cpu.formats import RECORD_BYTES, PackedFormat
+from localspec.engine.cpu.formats import OUTPUTS, RECORD_BYTES, PackedFormat
 from localspec.engine.generic_arch import GenericArch, read_any
+from localspec.engine.lengths import usual
 from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS, PREFILL_CHUNK
 from localspec.loading.cpu_layout import Blueprint
 from localspec.models.checkpoint import Snapshot
@@ -75,19 +76,28 @@ def footprint(snapshot: Snapshot, row: WeightFormat, context: int, *, keep_head:
         blueprint = Blueprint(arch, packed)
         layer = sum(piece.num_bytes for piece in blueprint.layers[-1])  # the first may be larger, and always stays
         tables = blueprint.num_bytes - arch.num_layers * layer
+        head = blueprint.pieces["embedding" if blueprint.shares_head else "head"]
         workspace = PACKED_WORKSPACE + blueprint.scratch_bytes(context)
+        workspace += copied_rows(arch) // OUTPUTS * (head.num_bytes // head.shape[0])
         return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), workspace)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
     workspace = WORKSPACE + mask_bytes(arch, context) + arch.rotation_bytes(context)
     workspace += row.import_bytes + (2 * arch.largest_linear if row.unpacks_linears else 0)
     graphs = graph_bytes(arch, context) if row.device == "cuda" else 0
     element = row.bytes_per_weight
+    workspace += int((element if row.is_float else 4) * copied_rows(arch) * arch.hidden_size)  # as floats
     if row.is_float:
         layer = int(element * num_elements(snapshot, FIRST_LAYER))
         tables = int(element * num_elements(snapshot)) - arch.num_layers * layer
     else:
         layer, tables = int(element * arch.layer_elements), quantised_tables(arch, element, keep_head=keep_head)
     return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace, graphs=graphs)
+
+
+def copied_rows(arch: Arch) -> int:
+    """Rows of its head that a model copies for a shorter one, where it drafts."""
+    lengths = usual(arch.vocab_size)
+    return lengths.slots if lengths else 0
 
 
 def mask_bytes(arch: Arch, context: int, rows: int = PREFILL_CHUNK) -> int:

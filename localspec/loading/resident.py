@@ -18,6 +18,7 @@ from localspec.core.main_memory import available_bytes
 from localspec.engine.bandwidth import read_bandwidth
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.protocols import Resident
+from localspec.engine.shortlist import drafter_bytes
 
 SHARE = 4  # of what is free, at most that much is taken to measure with
 UNCACHED = 64 << 20  # bytes; less might be read from a cache
@@ -85,7 +86,7 @@ def measure_memory(threads: int, target: Resident, *drafters: Resident) -> Memor
     torch.set_num_threads(before)
     return Memory(
         target_bytes=weights,
-        drafter_bytes=sum(drafter.weights.num_bytes for drafter in drafters),
+        drafter_bytes=drafter_bytes(target, *drafters),
         kv_bytes=sum(decoder.cache.num_bytes for decoder in (target, *drafters)),
         bandwidth_peak_gbs=bandwidth,
         device_bytes=all_memory(target.device) if {one.device for one in drafters} <= {target.device} else 0,

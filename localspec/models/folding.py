@@ -15,6 +15,7 @@ from pathlib import Path
 from localspec.core import strict_json
 from localspec.core.errors import CatalogError, CheckpointError
 from localspec.core.requests import Message
+from localspec.models.catalog import Entry
 from localspec.models.sums import is_sum
 
 READ_AS = "read_as"  # the code of the Notice that says how a question was read
@@ -60,6 +61,12 @@ class Words:
             if near := near_words & self.usual.keys():
                 return self.usual[near.pop()] if len(near) == 1 and near <= self.asked else None
         return None
+
+
+def folding_of(entry: Entry) -> Folding | None:
+    """What corrects the spelling of this model's users; None for most models."""
+    table = entry.folding
+    return Folding.open(entry.path / table.words, table.sums) if table else None
 
 
 def small(word: str) -> str:

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self  # Any: messages may come as plain dicts
@@ -30,6 +30,7 @@ from localspec.core.requests import (
     SpecWish,
     draft_length,
 )
+from localspec.core.trace import TracedRound
 from localspec.core.weight_formats import INT8_THRESHOLD
 from localspec.runtime.model import Model
 from localspec.runtime.open import open_model
@@ -51,9 +52,11 @@ class Result:
 class Stream:
     """An answer as it comes: iterate over its events, `cancel` from any thread, `result` for all of it."""
 
-    def __init__(self, model: Model, request: GenerateRequest) -> None:
+    def __init__(
+        self, model: Model, request: GenerateRequest, trace: Callable[[TracedRound], object] | None = None
+    ) -> None:
         self._cancel = threading.Event()
-        self._events = model.answer(request, self._cancel.is_set)
+        self._events = model.answer(request, self._cancel.is_set, trace)
         self._tokens: list[Token] = []
         self._done: Done | None = None
 
@@ -122,10 +125,11 @@ class LLM:
         asked = make_request(prompt, max_tokens, stop, sampling)
         return self.answer(msgspec.structs.replace(asked, continues=continues, speculate=speculate))
 
-    def answer(self, request: GenerateRequest) -> Stream:
-        """Streams the answer to a request record, as the chat's pipe carries it."""
+    def answer(self, request: GenerateRequest, *, trace: Callable[[TracedRound], object] | None = None) -> Stream:
+        """Streams the answer to a request record, as the chat's pipe carries it; `trace` is called with every
+        round."""
         self._model.check_open()
-        return Stream(self._model, request)
+        return Stream(self._model, request, trace)
 
     def steer(self, wish: SpecWish) -> SpecCard:
         """Speculate so from the next round on, whatever is being answered; says how it is done now. From any thread."""

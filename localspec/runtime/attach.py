@@ -37,7 +37,7 @@ from localspec.runtime import loaded as loaded_models
 from localspec.runtime.drafting import Drafting
 from localspec.runtime.model import Model
 from localspec.runtime.notices import graph_notices
-from localspec.runtime.opened import Opened, Opening, plan_request, swept_key, timed_key
+from localspec.runtime.opened import Opened, Opening, plan_request, swept_key
 from localspec.runtime.parts import Parts
 from localspec.runtime.sampling_defaults import defaults
 
@@ -65,7 +65,6 @@ def attach(
             stop_ids=frozenset(opened.snapshot.eos_ids),
             owned=(target, opened.prompter, *filter(None, [opened.mark])) if owns_target else (),
             threads=Threads(possible(), opened.threads) if owns_target and opened.may_change_threads else None,
-            calibration_key=timed_key(opened),
             folding=opened.folding,
             another=partial(another, opened),
         )
@@ -101,7 +100,6 @@ def make_drafting(
     lookup = LookupDrafter() if choice.lookup else named if isinstance(named, LookupDrafter) else None
     if choice.notice:
         yield choice.notice
-    plain_ms = calibration.recall(timed_key(opened)).plain_ms
     wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
     return Drafting(
@@ -110,7 +108,6 @@ def make_drafting(
             choice.name,
             k,
             choice.reason,
-            plain_ms,
             choice.exit_layer or None,
             wish.mode,
             lookup=choice.lookup,

@@ -22,11 +22,10 @@ from localspec.loading.plan_request import check_context, check_memory
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime.known_pairs import KnownPairs, pulled_draft
+from localspec.runtime.known_pairs import pulled_draft
 from localspec.runtime.pairs import pair
 
 NOTHING_KNOWN = Calibration()
-NO_DRAFTER = "no draft model is known for it"
 TURNED_OFF = "you turned it off"
 THREADS_PER_PROCESSOR = 8
 REFUSALS = {  # by a verdict's reason: the end of the sentence about a draft model, and its hint
@@ -135,8 +134,7 @@ def choose(
     check_entry(entry)
     request = requested(asked)
     if request.kind == "off":
-        is_known = any_known(entry, target, catalog) or swept(known, entry, target)
-        return Choice("off", reason=TURNED_OFF if is_known else NO_DRAFTER)
+        return Choice("off", reason=TURNED_OFF)
     if request.kind == "auto":
         if not read_any(target.config).can_rewind:
             return no_rewind(target)
@@ -200,13 +198,6 @@ def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
     except (IncompatiblePair, NotDownloaded) as fault:
         notice = Notice("warning", fault.code, str(fault), "Continuing with look-up alone.")
         return replace(LOOKED_UP, reason=fault.message, notice=notice)
-
-
-def any_known(entry: Entry, target: Snapshot, catalog: Catalog) -> bool:
-    """Whether there is a drafter to turn off. Opens no other model: this runs at every load."""
-    usual = entry.draft or pulled_draft(entry, catalog)
-    is_named = bool(entry.drafts) or (usual is not None and usual.kind != "off")
-    return is_named or KnownPairs(catalog, lambda: ()).has_fit(target)
 
 
 def draft_target(entry: Entry, target: Snapshot) -> DraftTarget:

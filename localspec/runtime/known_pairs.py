@@ -56,11 +56,6 @@ class KnownPairs:
         fit = [one for one, there in self._sides if f"{own} {there}" in self._fit]
         return tuple(one.name for one in fit if is_small(one.total_bytes, target.total_bytes))
 
-    def has_fit(self, target: Snapshot) -> bool:
-        """Whether a comparison found some drafter fit for it, which need not be here any more."""
-        own = self._side(target) if self._fit else None
-        return own is not None and any(key.startswith(f"{own} ") for key in self._fit)
-
     @cached_property
     def _fit(self) -> frozenset[str]:
         """The pairs of tokenizers that were found fit."""

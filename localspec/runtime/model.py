@@ -14,7 +14,6 @@ from typing import TypeVar
 
 import msgspec
 
-from localspec.core import calibration
 from localspec.core.errors import (
     Cancelled,
     ContextOverflow,
@@ -25,6 +24,7 @@ from localspec.core.errors import (
 )
 from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish, draft_length
+from localspec.core.trace import TracedRound
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.guarded import Guarded
@@ -37,6 +37,7 @@ from localspec.engine.protocols import Policy, Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session
+from localspec.engine.shortlist import drafter_bytes
 from localspec.loading.devices import is_lost
 from localspec.models.folding import READ_AS
 from localspec.models.prompt_sandbox import AnyPrompter
@@ -46,9 +47,10 @@ from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
-from localspec.runtime.shortening import turns_over
+from localspec.runtime.shortening import remedies, turns_over
 from localspec.runtime.stats import Tally
 from localspec.runtime.steps import Writer
+from localspec.runtime.tracing import traced
 from localspec.runtime.usage import peak_bytes
 
 Item = TypeVar("Item")
@@ -72,14 +74,18 @@ class Model:
         self._flat_noticed = False
 
     def answer(
-        self, request: GenerateRequest, cancelled: Callable[[], bool] | None = None
+        self,
+        request: GenerateRequest,
+        cancelled: Callable[[], bool] | None = None,
+        trace: Callable[[TracedRound], object] | None = None,
     ) -> Generator[AnyEvent, None, None]:
         """Prefill, Steps and Notices, then Done. LocalspecError where it cannot go on; the text so far stands.
 
-        The next answer may begin when this one has ended, was closed or was garbage-collected.
+        The next answer may begin when this one has ended, was closed or was garbage-collected. `trace` is called with
+        every round before its Step; its time is not counted.
         """
         with self._alone(), self._temporary_drafter(request.exit_layer):
-            yield from self._answer(request, cancelled)
+            yield from self._answer(request, cancelled, trace)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -91,14 +97,19 @@ class Model:
         finally:
             self._answering.release()
 
-    def _answer(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> Iterator[AnyEvent]:
+    def _answer(
+        self,
+        request: GenerateRequest,
+        cancelled: Callable[[], bool] | None,
+        trace: Callable[[TracedRound], object] | None,
+    ) -> Iterator[AnyEvent]:
         """Times cover the engine's work only, however slowly the events are read."""
         typed, request = request, self._folded(request)
         read_as = read_otherwise(typed, request)
         self.tally.begin()
         reason: FinishReason = "cancelled"
         step_seconds: list[float] = []
-        prompt_seconds, read_before = 0.0, self._bytes_read()
+        prompt_seconds, read_before, stop_text = 0.0, self._bytes_read(), ""
         try:
             ids, writer = self._prepare(request, cancelled)
             if read_as and not request.continues:
@@ -110,15 +121,18 @@ class Model:
             read_before = self._bytes_read()
             for seconds, (done, step) in timed(self._steps(writer, request)):
                 step_seconds.append(seconds)
-                reason = "stop" if writer.stopped else done.ended or reason
+                stop_text = writer.stopped
+                reason = "stop" if stop_text else done.ended or reason
+                if trace is not None:
+                    trace(traced(done, step, writer.tokenizer))
                 yield self._tallied(step)
                 yield from self._faults()
         except Cancelled:
             reason = "cancelled"
         except ContextOverflow as fault:
-            turns = self._turns_over(request)
-            hint, prompt_n = self._remedies(turns), fault.prompt_n
-            raise ContextOverflow(fault.message, hint=hint, turns_over=turns, prompt_n=prompt_n) from fault
+            turns, context = self._turns_over(request), self.ready.model.context_max
+            hint = remedies(turns, context, self._parts.target.arch.max_context)
+            raise ContextOverflow.of(fault.prompt_n, context, hint=hint, turns_over=turns) from fault
         except (RuntimeError, MemoryError) as fault:
             if is_out_of_memory(fault):
                 raise EngineError("Memory ran out while answering.", hint=MORE_MEMORY) from fault
@@ -127,7 +141,8 @@ class Model:
                 raise EngineDied(f"The GPU failed while answering ({detail}).", hint=LOAD_AGAIN) from fault
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
-        yield self._tallied(Done(reason, msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as)))
+        measured = msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as, stop_text=stop_text)
+        yield self._tallied(Done(reason, measured))
 
     def steer(self, wish: SpecWish) -> SpecCard:
         """Changes how the next rounds draft, also in the middle of an answer; from any thread. Nothing changes
@@ -170,7 +185,7 @@ class Model:
         decoders = self._parts.decoders
         memory = msgspec.structs.replace(
             self.ready.memory,
-            drafter_bytes=sum(decoder.weights.num_bytes for decoder in decoders[1:]),
+            drafter_bytes=drafter_bytes(*decoders),
             kv_bytes=sum(decoder.cache.num_bytes for decoder in decoders),
         )
         return msgspec.structs.replace(self.ready, spec=self.spec, memory=memory)
@@ -245,13 +260,6 @@ class Model:
         if not ids:
             raise UsageError("The prompt is empty.", hint="Give some text to continue.")
         return keep_spelling(self._session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
-
-    def _remedies(self, turns_over: int) -> str:
-        """Remedies for a prompt that is too long: a new chat only if the question fits alone."""
-        card, longest = self.ready.model, self._parts.target.arch.max_context
-        can_grow, fits_alone = card.context_max < longest, turns_over > 0
-        ways = ["Shorten it", *["start a new chat"] * fits_alone, *[f"raise --ctx, up to {longest}"] * can_grow]
-        return f"{', or '.join(ways)}."
 
     def _turns_over(self, request: GenerateRequest) -> int:
         chat = self._parts.prompter.using(request.template).chat
@@ -329,16 +337,13 @@ class Model:
         give_back()
 
     def _measured(self, prompt_seconds: float, step_seconds: list[float], bytes_read: int) -> Stats:
-        meter = self.tally.meter
-        if meter.source == "probe" and meter.baseline_ms and self._parts.calibration_key:
-            calibration.remember(self._parts.calibration_key, plain_ms=meter.baseline_ms)
         return msgspec.structs.replace(
             self.tally.stats,
             prompt_ms=1000 * prompt_seconds,
             ttft_ms=1000 * (prompt_seconds + step_seconds[0]) if step_seconds else 0.0,
             predicted_ms=1000 * sum(step_seconds),
             read_bytes=bytes_read,
-            drafter_bytes=sum(decoder.weights.num_bytes for decoder in self._parts.decoders[1:]),
+            drafter_bytes=drafter_bytes(*self._parts.decoders),
             kv_bytes=sum(decoder.cache.num_bytes for decoder in self._parts.decoders),
             peak_bytes=peak_bytes(),
             context_used=len(self._session.tokens),

@@ -26,7 +26,7 @@ from localspec.loading.plan_request import PlanRequest, choices
 from localspec.loading.resident import choose_threads
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.models.folding import Folding
+from localspec.models.folding import folding_of
 from localspec.models.prequantised.stored import stored_format
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime import draft_choice
@@ -74,8 +74,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
     snapshot = open_snapshot(entry.path, entry.name)
     choice = draft_choice.choose(request.draft, entry, snapshot, catalog)
     draft_choice.check_format(request.weights.draft_format, choice)
-    table = entry.folding if request.folding else None
-    folding = Folding.open(entry.path / table.words, table.sums) if table else None
+    folding = folding_of(entry) if request.folding else None
     prompter = SandboxedPrompter.open(snapshot)
     if request.weights.device == "auto" and (reason := unused()):
         yield Notice("warning", "device", f"{reason.message} Using the CPU.", reason.hint)

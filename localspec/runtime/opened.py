@@ -1,4 +1,4 @@
-"""A target in memory: what it was opened for, what it was planned with, the keys under which its times are remembered.
+"""A target in memory: what it was opened for, what it was planned with, the key of a sweep's result.
 
 Loads nothing.
 """
@@ -61,8 +61,3 @@ def swept_key(opened: Opened) -> str:
     """The key of a sweep's result: these weights in this format, whatever the count of threads."""
     snapshot = opened.snapshot
     return f"{snapshot.folder.resolve()} {snapshot.fingerprint} {opened.plan.label} {opened.target.device}"
-
-
-def timed_key(opened: Opened) -> str:
-    """The key of a measured time."""
-    return f"{swept_key(opened)} x{opened.threads}"

@@ -9,7 +9,7 @@ from localspec.core import paths
 from localspec.models import hub_cache
 from localspec.models.gguf.stores import HUGGING_FACE, LLAMA_CPP, LM_STUDIO, OLLAMA
 
-BUILT_IN, HUB, FOLDER = "built in", "Hugging Face", "a folder"
+BUILT_IN, HUB, FOLDER, FILE = "built in", "Hugging Face", "a folder", "a file"
 PROGRAMS = {OLLAMA: "Ollama", LM_STUDIO: "LM Studio", LLAMA_CPP: "llama.cpp", HUGGING_FACE: HUB}
 
 
@@ -29,4 +29,6 @@ def origin_of(name: str, path: Path) -> Origin:
     if path.is_relative_to(paths.packaged("assets")):
         return Origin(BUILT_IN)
     repo, commit = hub_cache.fetched_from(path)
-    return Origin(HUB, repo, commit) if repo else Origin(PROGRAMS.get(name.partition(":")[0], FOLDER))
+    if repo:
+        return Origin(HUB, repo, commit)
+    return Origin(PROGRAMS.get(name.partition(":")[0], FILE if path.is_file() else FOLDER))

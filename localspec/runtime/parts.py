@@ -35,7 +35,6 @@ class Parts:
     another: Callable[[ChangeDrafter], Generator[Loading | Notice, None, Drafting]]
     owned: tuple[Closable, ...] = ()
     threads: Threads | None = None  # None where their count stays
-    calibration_key: str = ""
     folding: Folding | None = None
 
     @property

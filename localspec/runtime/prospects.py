@@ -26,6 +26,8 @@ MOST_COMPARED = 5  # models whose tokenizers are compared: each takes a second, 
 TRAINED = "trained for early exit"
 UNTRAINED = "not known to be trained for early exit: most drafts would be rejected"
 FITTING = f"A draft model has the same tokens and at most 1/{LARGEST_SHARE} of the size."
+LONG_MS = 60_000.0  # of answers that were compared with plain rounds: less may be one kind of text
+PAYS = 1.01  # below it, what was measured is no gain
 SAME, FEW = "same tokens", "same tokens but for control tokens: few drafts would be accepted"
 
 
@@ -95,4 +97,13 @@ def measured(target: str, quant: str) -> Sequence[ModelTotals]:
 
 def with_figures(one: Prospect, known: Sequence[ModelTotals]) -> Prospect:
     found = next((totals for totals in known if totals.draft == one.draft), None)
-    return replace(one, speedup=found.speedup, acceptance=found.acceptance_rate) if found else one
+    if found is None:
+        return one
+    one = replace(one, speedup=found.speedup, acceptance=found.acceptance_rate)
+    if found.speedup is None or found.speedup >= PAYS or found.compared_ms < LONG_MS:
+        return one
+    return replace(
+        one,
+        detail=f"{one.detail}; it saved no time in {found.compared_ms / 60_000:.0f} min of answers here",
+        suits=False,
+    )

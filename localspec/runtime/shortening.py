@@ -24,6 +24,12 @@ def without_oldest(messages: Turns, count: int) -> tuple[Message, ...]:
     return (*(message for message in messages[:first] if message.role == "system"), *messages[first:])
 
 
+def remedies(turns_over: int, context: int, longest: int) -> str:
+    """Remedies for a prompt that is too long: a new chat only if the question fits alone."""
+    new_chat, longer = ["start a new chat"] * (turns_over > 0), [f"raise --ctx, up to {longest}"] * (context < longest)
+    return f"{', or '.join(['Shorten it', *new_chat, *longer])}."
+
+
 def turns_over(messages: Turns, context: int, num_tokens: Callable[[Turns], int]) -> int:
     """How many of the oldest turns must go for the rest to fit with an answer; 0 where no number would do."""
     most = sum(message.role == "user" for message in messages) - 1

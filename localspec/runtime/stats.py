@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable
 from itertools import zip_longest
 from math import hypot
 from statistics import fmean, median, variance
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
@@ -60,8 +60,7 @@ def student_95(count: int) -> float:
 class SpeedMeter:
     """Compares the cost of rounds without a draft, kept across turns, with this generation's rounds."""
 
-    def __init__(self, calibrated_ms: float | None = None) -> None:
-        self.calibrated_ms = calibrated_ms
+    def __init__(self) -> None:
         self.plain_ms: deque[float] = deque(maxlen=PROBES_KEPT)
         self.restart()
 
@@ -77,15 +76,9 @@ class SpeedMeter:
         self.tokens += tokens
 
     @property
-    def source(self) -> Literal["probe", "calibrated"] | None:
-        if len(self.plain_ms) >= PROBES_NEEDED:
-            return "probe"
-        return "calibrated" if self.calibrated_ms else None
-
-    @property
     def baseline_ms(self) -> float | None:
-        """Mean time of a plain round; None until it means something."""
-        return steady_mean(self.plain_ms) if self.source == "probe" else self.calibrated_ms
+        """Mean time of a plain round of this start; None until it means something."""
+        return steady_mean(self.plain_ms) if len(self.plain_ms) >= PROBES_NEEDED else None
 
     @property
     def speedup(self) -> float | None:
@@ -117,12 +110,11 @@ class SpeedMeter:
         if not any(self.times):  # no round had a draft: whatever the times say, nothing was sped up
             return 1.0
         spent = sum(len(times) * self._round_ms(drafted) for drafted, times in self.times.items())
-        plain_ms = steady_mean(self._compared) if self.source == "probe" else self.baseline_ms
-        return self.tokens * plain_ms / spent if spent else None
+        return self.tokens * steady_mean(self._compared) / spent if spent else None
 
     @property
     def _share_of_band(self) -> float | None:
-        if self.source != "probe" or not self._ratio or not any(self.times):
+        if not self._ratio or not any(self.times):
             return None
         plain = steady(self._compared)
         spent = sum(map(sum, map(steady, self.times.values())))
@@ -159,7 +151,6 @@ class Tally:
         return msgspec.structs.replace(
             self._stats,
             baseline_tps=1000 / baseline if baseline else None,
-            baseline_source=self.meter.source,
             speedup=self.meter.speedup,
         )
 
@@ -180,7 +171,7 @@ class Tally:
                 self._stats, self._ended = event.stats, True
 
     def _load(self, ready: Ready) -> None:
-        self.meter = SpeedMeter(ready.spec.plain_ms)
+        self.meter = SpeedMeter()
         memory = ready.memory
         self._base = self._stats = Stats(
             draft_kind=ready.spec.kind,

@@ -15,14 +15,14 @@ from localspec.models.detokenize import REPLACEMENT, Detokenizer
 
 
 class Writer:
-    """Writes one answer. `stopped` turns true when a stop string is complete; its text and what follows are cut."""
+    """Writes one answer. `stopped` is the stop string that ended it, complete: it is cut, with what follows."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:
         self.tokenizer = tokenizer
         self.detokenizer = Detokenizer(tokenizer)
         self.stop = tuple(text for text in stop if text)
         self.held = ""  # what may yet turn out to begin a stop string
-        self.stopped = False
+        self.stopped = ""
 
     def step(self, done: Round) -> Step:
         """The round as text. After a stop string, tokens are fewer than the round's."""
@@ -62,9 +62,10 @@ class Writer:
     def release(self, piece: str) -> str:
         """The text that may be shown now; what could begin a stop string waits."""
         self.held += piece
-        found = [at for at in (self.held.find(stop) for stop in self.stop) if at >= 0]
+        found = [(at, stop) for stop in self.stop if (at := self.held.find(stop)) >= 0]
         if found:
-            self.stopped, shown, self.held = True, self.held[: min(found)], ""
+            at, self.stopped = min(found)
+            shown, self.held = self.held[:at], ""
             return shown
         keep = max((overlap(self.held, stop) for stop in self.stop), default=0)
         cut = len(self.held) - keep

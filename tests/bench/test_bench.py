@@ -17,7 +17,7 @@ import torch
 from localspec.bench import progress, transformers_peer
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure, ways_of
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import QUESTIONS
 from localspec.bench.report import Key, Report, Run, Way, same
 from localspec.bench.transformers_peer import Mode
 from localspec.cli.main import main
@@ -69,8 +69,8 @@ def turns(names: str, repeats: int) -> tuple[list[list[tuple[str, str]]], dict[s
 
 def test_every_contender_answers_a_prompt_before_any_sees_the_next():
     (_, *asked), runs = turns("abc", 2)
-    assert [sorted(turn) for turn in asked] == [[(name, prompt) for name in "abc"] for prompt in PROMPTS * 2]
-    keys = {(place, repeat) for place in range(len(PROMPTS)) for repeat in range(2)}
+    assert [sorted(turn) for turn in asked] == [[(name, prompt) for name in "abc"] for prompt in QUESTIONS * 2]
+    keys = {(place, repeat) for place in range(len(QUESTIONS)) for repeat in range(2)}
     assert [set(runs[name]) for name in "abc"] == [keys] * 3
 
 
@@ -78,14 +78,14 @@ def test_every_contender_answers_a_prompt_before_any_sees_the_next():
 def test_the_order_turns_with_every_prompt(names: str):
     (_, *asked), _ = turns(names, 2)
     firsts = [turn[0][0] for turn in asked]
-    assert firsts == [names[turn % len(names)] for turn in range(2 * len(PROMPTS))]
+    assert firsts == [names[turn % len(names)] for turn in range(2 * len(QUESTIONS))]
     assert {len({name for name, _ in turn}) for turn in asked} == {len(names)}
 
 
 def test_the_warm_up_is_not_counted():
     (warm, *asked), runs = turns("ab", 1)
-    assert warm == [("a", PROMPTS[0]), ("b", PROMPTS[0])]
-    assert len(asked) == len(runs["a"]) == len(PROMPTS)
+    assert warm == [("a", QUESTIONS[0]), ("b", QUESTIONS[0])]
+    assert len(asked) == len(runs["a"]) == len(QUESTIONS)
 
 
 def test_who_falls_is_asked_no_more_and_has_no_runs():
@@ -231,7 +231,7 @@ def test_every_answer_brings_the_end_nearer():
     """Those of the warm-up, too, and those of a contender that has fallen."""
     told: list[float] = []
     interleave([Scripted(way("kept"), []), Scripted(way("fallen"), [], last=3)], 8, 1, told.append)
-    answers = 2 * (1 + len(PROMPTS))
+    answers = 2 * (1 + len(QUESTIONS))
     assert told == [done / answers for done in range(answers + 1)]
 
 
@@ -259,7 +259,7 @@ def bench(model: Path | str, **given: Any) -> Report:
     """On two questions."""
     options = {name: given.pop(name) for name in ("formats", "against", "warn") if name in given}
     return measure(
-        LoadRequest.of(str(model), threads=1, **given), prompts=PROMPTS[:2], max_tokens=8, repeats=1, **options
+        LoadRequest.of(str(model), threads=1, **given), prompts=QUESTIONS[:2], max_tokens=8, repeats=1, **options
     )
 
 
@@ -414,7 +414,7 @@ def test_transformers_writes_our_plain_answers_in_all_its_ways(
     assert {(row.quant, row.threads) for row in made.rows()} == {("fp32", 1)}, "as many threads as were asked for"
     assert [row.times_theirs is None for row in made.rows()] == [False, False, True, True, True]
     ours, _, plain, *_ = given[0]
-    assert plain.answer(PROMPTS[3], 40).ids == ours.answer(PROMPTS[3], 40).ids
+    assert plain.answer(QUESTIONS[3], 40).ids == ours.answer(QUESTIONS[3], 40).ids
     assert made.notes[-1] == transformers_peer.NOTE
 
 
@@ -514,4 +514,4 @@ def test_the_command_prints_what_parses(
     assert {event["type"] for event in events} == {"loading"}
     assert (said["model"], said["max_tokens"], said["repeats"]) == ("tiny", 8, 1)
     assert [row["method"] for row in said["rows"]] == ["plain", "early exit 1"]
-    assert [row["same"] for row in said["rows"]] == [f"{len(PROMPTS)}/{len(PROMPTS)}"] * 2
+    assert [row["same"] for row in said["rows"]] == [f"{len(QUESTIONS)}/{len(QUESTIONS)}"] * 2

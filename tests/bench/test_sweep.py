@@ -27,7 +27,7 @@ from localspec.models.catalog import Catalog, DraftEntry
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import draft_choice
 from localspec.runtime.open import open_model, open_target
-from localspec.runtime.opened import Opened, swept_key, timed_key
+from localspec.runtime.opened import Opened, swept_key
 from tests.cli.test_cli import complaints
 
 GUIDE = LoadRequest.of("guide", quant="fp32", threads=1)
@@ -255,7 +255,6 @@ def test_a_result_belongs_to_these_weights_whatever_the_count_of_threads(tmp_pat
     one, two = (drain(open_target(request)) for request in requests)
     before = swept_key(one)
     assert before == swept_key(two)
-    assert timed_key(one) != timed_key(two)
     os.utime(folder / "model.safetensors", (1, 1))
     assert swept_key(drain(open_target(requests[0]))) != before
 
@@ -299,10 +298,10 @@ def test_what_was_asked_for_stays():
 
 
 def test_what_is_known_of_a_model_is_kept_together():
-    assert calibration.remember("a", plain_ms=2.5)
-    assert calibration.remember("a", exit_layer=3, k=4)
-    assert calibration.remember("b", plain_ms=1.0)
-    assert calibration.recall("a") == Calibration(2.5, 3, 4)
+    assert calibration.remember("a", exit_layer=3)
+    assert calibration.remember("a", k=4)
+    assert calibration.remember("b", exit_layer=1)
+    assert calibration.recall("a") == Calibration(3, 4)
     assert calibration.recall("c") == Calibration()
 
 
@@ -311,14 +310,14 @@ def test_a_damaged_file_is_an_empty_one(content: bytes, own_state_folder: Path):
     own_state_folder.mkdir(exist_ok=True)
     (own_state_folder / "calibration.json").write_bytes(content)
     assert calibration.recall("a") == Calibration()
-    assert calibration.remember("a", plain_ms=1.0)
-    assert calibration.recall("a").plain_ms == 1.0
+    assert calibration.remember("a", exit_layer=1)
+    assert calibration.recall("a").exit_layer == 1
 
 
 def test_what_cannot_be_written_is_not_called_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "file").touch()
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(tmp_path / "file" / "below"))
-    assert not calibration.remember("a", plain_ms=1.0)
+    assert not calibration.remember("a", exit_layer=1)
 
 
 # --- pictures

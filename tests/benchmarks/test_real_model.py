@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks import peers, real_model
 from benchmarks.program import run
-from benchmarks.prompts import KINDS, PROMPTS, Prompt
+from localspec.bench.prompts import KINDS, PROMPTS, Prompt
 from localspec.bench.report import PLAIN, Report, Run, Way
 from localspec.core.errors import NotDownloaded
 from localspec.runtime import draft_choice

@@ -31,6 +31,7 @@ from benchmarks.shapes.random_weights import SHAPES, Shape, make_decoder, random
 from benchmarks.shapes.report import ShapeReport, Timed, Written
 from benchmarks.shapes.transformers_forwards import TransformersForwards
 from localspec.core.weight_formats import ListedFormat
+from localspec.engine import lengths
 from localspec.engine.cpu import isa, program
 from localspec.engine.decoder import Decoder
 
@@ -254,9 +255,9 @@ class Counted(Decoder):
 
     drafted: list[int]
 
-    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+    def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
         self.drafted += ids.tolist()
-        return super().early(ids, exit_layer, position)
+        return super().early(ids, exit_layer, position, short=short)
 
 
 def drafts(rate: float, k: str, monkeypatch: pytest.MonkeyPatch, max_tokens: int = 60) -> tuple[Any, Any, list[int]]:
@@ -303,6 +304,25 @@ def test_acceptance_is_what_the_coins_say_exactly(monkeypatch: pytest.MonkeyPatc
             place, left = place + kept + 1, left - kept - 1
         assert (found, text.tested > 0) == (accepted, True)
     assert abs(accepted / tested - 0.7) < 0.13
+
+
+@pytest.mark.heavy
+@pytest.mark.usefixtures("mini")
+def test_where_the_draft_head_is_short_the_whole_one_is_measured_beside_it(monkeypatch: pytest.MonkeyPatch):
+    """Words that the short one leaves out are not met, so it is used in every draft."""
+    monkeypatch.setattr(lengths, "SHORTEST", 32)
+    monkeypatch.setattr(lengths, "SLOTS", 32)
+    first = MINI.vocab_size // 2
+    made, said = decoder(), list[bool]()
+    early = made.early
+    monkeypatch.setattr(made, "early", lambda *given, short: said.append(short) or early(*given, short=short))
+    plain, short, whole = writers("fp32", Stand(made, 40), (0.5,), 1, ("3",))
+    assert [one.name for one in (short, whole)] == ["fp32 early exit", "fp32 early exit, whole head"]
+    texts = [one.write(1) for one in (plain, short, whole)]
+    assert texts[0].ids == texts[1].ids == texts[2].ids
+    assert max(texts[0].ids) < first
+    assert texts[1].accepted == texts[2].accepted > 0
+    assert said.count(True) == said.count(False) > 0
 
 
 def test_coins_are_the_same_for_every_length_and_new_every_turn():

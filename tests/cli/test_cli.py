@@ -133,7 +133,7 @@ BAD = {
     "exit layer of the guide": (("run", "guide", "hi", "--draft", "early-exit:12"), 2, "outside guide, which has 12"),
     "drafter with another tokenizer": (("run", "@tiny", "hi", "--draft", "@other"), 6, "cannot draft for"),
     "drafter not for the guide": (("run", "guide", "hi", "--draft", "@tiny"), 6, "for 'guide'"),
-    "unknown drafter": (("run", "guide", "hi", "--draft", "smal"), 3, "Use --draft auto, off, early-exit:E, small, or"),
+    "unknown drafter": (("run", "guide", "hi", "--draft", "smal"), 3, "auto, off, early-exit:E, lookup, small, or"),
     "bench of an unknown model": (("bench", "gide"), 3, "Use the built-in model, guide"),
     "no prompt": (("run", "@tiny"), 2, "no prompt"),
     "prompt longer than the context": (("run", "@tiny", "word " * 2000), 5, "holds 512. Shorten it.\n"),

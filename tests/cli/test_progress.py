@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from localspec.cli.progress import Progress
+from localspec.cli.progress import Progress, bar_line
 from localspec.core.events import Loading, Notice
 from localspec.tui.panels.stats_line import loading_words
 
@@ -66,6 +66,10 @@ def test_a_notice_wipes_the_bar_and_has_a_line_of_its_own(monkeypatch: pytest.Mo
         progress.show(CHECK)
         progress.say(Notice("info", "format", "Loaded in int8."))
         assert screen.getvalue() == f"\r\033[K{CHECK.stage}\r\033[Kinfo: Loaded in int8.\n"
+
+
+def test_no_time_left_is_not_said():
+    assert bar_line(Loading("loading weights", 100, 100, eta_s=0.2)) == f"loading weights {'█' * 30} 100%"
 
 
 def test_the_chat_says_the_same_words():

@@ -210,8 +210,8 @@ def test_what_is_written_takes_its_place(make: Callable[[Path], object]) -> None
     at_once(lambda: clipboard.keep("words"))
     assert paths.copied_file().read_text() == "words"
     in_place_of(paths.calibration_file(), make)
-    assert at_once(lambda: calibration.remember("key", plain_ms=1.0))
-    assert calibration.recall("key").plain_ms == 1.0
+    assert at_once(lambda: calibration.remember("key", exit_layer=2))
+    assert calibration.recall("key").exit_layer == 2
 
 
 def test_a_link_to_a_file_is_one(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """L0: acceptance and residual give the target's law exactly, by enumeration in float64.
 
-`accept_rejection` is driven itself: its coins and its last draw are the only chance in it, so both are taken over. The
-probability of accepting is found by bisection on the coin; the law of the last draw is what `draw` was handed.
+`accept_certain` and `accept_block` are driven themselves: coins and a last draw are the only chance in them, so both
+are taken over. The probability of accepting is found by bisection on the coin; the law of the last draw is what
+`draw` was handed.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def decide(p: Tensor, q: Tensor | None, drafted: Tensor, coin: Tensor) -> tuple[
         return probs.argmax(-1)
 
     with coins(coin), mock.patch.object(acceptance, "draw", record):
-        accepted, _ = acceptance.accept_rejection(p, q, drafted)
+        accepted, _ = acceptance.accept_certain(p, drafted) if q is None else acceptance.accept_block(p, q, drafted)
     return accepted, handed[0]
 
 
@@ -106,17 +107,15 @@ def check_one_place(count: int, *, greedy_draft: bool) -> None:
         assert (emitted - (p[:, None] if greedy_draft else p)).abs().max() <= EXACT
 
 
-def check_several_places(count: int, *, greedy_draft: bool) -> None:
-    """The joint law of three tokens from a draft of two: every draft, every rejection, and the bonus row."""
+def check_several_places(count: int) -> None:
+    """The joint law of three tokens from a certain draft of two: every draft, every rejection, and the bonus row."""
     vocab = 3
     drafts = torch.cartesian_prod(torch.arange(vocab), torch.arange(vocab)).expand(count, -1, -1)
-    p, q = (rows.view(count, 3, vocab) for rows in pairs(3 * count, vocab, seed=1000))
+    p, _ = (rows.view(count, 3, vocab) for rows in pairs(3 * count, vocab, seed=1000))
     rows = p[:, None].expand(-1, len(drafts[0]), -1, -1)  # [count, draft, 3, vocab]
-    sampled = None if greedy_draft else q[:, None, :2].expand(-1, len(drafts[0]), -1, -1)
-    first, second = (acceptance_probability(rows, sampled, drafts, place) for place in (0, 1))
-    instead = [law_when_rejected(rows, sampled, drafts, place) for place in (0, 1)]
-    bonus = decide(rows, sampled, drafts, torch.zeros(drafts.shape, dtype=p.dtype))[1]
-    joint = torch.zeros(count, vocab, vocab, vocab, dtype=p.dtype)
+    first, second = (acceptance_probability(rows, None, drafts, place) for place in (0, 1))
+    instead = [law_when_rejected(rows, None, drafts, place) for place in (0, 1)]
+    bonus = decide(rows, None, drafts, torch.zeros(drafts.shape, dtype=p.dtype))[1]
     for case, number in product(range(count), range(len(drafts[0]))):
         x, y = drafts[case, number].tolist()
         a, b = first[case, number], second[case, number]
@@ -127,11 +126,81 @@ def check_several_places(count: int, *, greedy_draft: bool) -> None:
             law[x] += a * (1 - b) * instead[1][case, number][:, None] * p[case, 2]
         if a * b > 0:
             law[x, y] += a * b * bonus[case, number]
-        if greedy_draft:
-            assert (law - outer(*p[case])).abs().max() <= EXACT
-        joint[case] += q[case, 0, x] * q[case, 1, y] * law
-    for case in () if greedy_draft else range(count):
-        assert (joint[case] - outer(*p[case])).abs().max() <= EXACT
+        assert (law - outer(*p[case])).abs().max() <= EXACT
+
+
+class Tree:
+    """Conditional laws of p and q for every prefix of a draft of k tokens, `cases` of them, and every such draft."""
+
+    def __init__(self, cases: int, vocab: int, k: int, seed: int) -> None:
+        self.vocab, self.k = vocab, k
+        self.drafts = torch.tensor([*product(range(vocab), repeat=k)])  # [draft, k]
+        nodes = sum(vocab**depth for depth in range(k + 1))
+        self.p, self.q = (law.view(cases, nodes, vocab) for law in pairs(cases * nodes, vocab, seed))
+        starts = [sum(vocab**depth for depth in range(level)) for level in range(k + 1)]
+        at = [starts[level] + self.number(self.drafts[:, :level]) for level in range(k + 1)]
+        self.at = torch.stack(at, dim=-1)  # [draft, k + 1]: the nodes on its path
+        self.rows_p = self.p[:, self.at]  # [cases, draft, k + 1, vocab]
+        self.rows_q = self.q[:, self.at[:, :-1]]
+        chances = self.rows_q.gather(-1, self.drafts[None, ..., None].expand(cases, -1, -1, -1)).squeeze(-1)
+        self.proposed = chances.prod(-1)  # [cases, draft]: the chance that it is proposed
+
+    def number(self, tokens: Tensor) -> Tensor:
+        """The number of a prefix [..., n] among all of its length."""
+        return (tokens * self.vocab ** torch.arange(tokens.shape[-1]).flip(-1)).sum(-1)
+
+    def lengths(self) -> tuple[Tensor, list[Tensor]]:
+        """The chance of each accepted length [cases, draft, k + 1], and by length the law of the token that follows."""
+        chances, laws = [torch.ones_like(self.proposed)], [self.decide(0, 0.0)[1]]
+        for length in range(1, self.k + 1):
+            low, high = torch.zeros_like(self.proposed), torch.ones_like(self.proposed)
+            for _ in range(HALVINGS):
+                kept = self.decide(length, (low + high) / 2)[0] >= length
+                low, high = torch.where(kept, (low + high) / 2, low), torch.where(kept, high, (low + high) / 2)
+            accepted, law = self.decide(length, 0.0)
+            chances.append(torch.where(accepted < length, 0.0, high))
+            laws.append(law)
+        kept = torch.stack(chances, dim=-1)
+        refused = (1 - kept[..., 1:]).flip(-1).cumprod(-1).flip(-1)  # all of this length or more
+        return kept * torch.cat((refused, torch.ones_like(kept[..., :1])), dim=-1), laws
+
+    def decide(self, length: int, coin: Tensor | float) -> tuple[Tensor, Tensor]:
+        """Of every draft, with this coin for one length and coins that refuse every other."""
+        drafts = self.drafts.expand(len(self.p), -1, -1)
+        every = torch.full(drafts.shape, 1 - torch.finfo(torch.float64).eps, dtype=torch.float64)
+        if length:
+            every[..., length - 1] = coin
+        return decide(self.rows_p, self.rows_q, drafts, every)
+
+
+def check_blocks(cases: int, *, k: int = 2) -> None:
+    """Σ over drafts x of q(x), and lengths, of [what is kept, then the residual, then p] is p's law of k + 1 tokens."""
+    vocab = 3
+    tree = Tree(cases, vocab, k, seed=1000 + k)
+    length, laws = tree.lengths()
+    for case in range(cases):
+        path = [tree.p[case, node] for node in range(tree.p.shape[1])]
+        joint = torch.zeros([vocab] * (k + 1), dtype=torch.float64)
+        for number, draft in enumerate(tree.drafts.tolist()):
+            for kept in range(k + 1):
+                share = tree.proposed[case, number] * length[case, number, kept]
+                if share > 0:
+                    joint[tuple(draft[:kept])] += share * continued(laws[kept][case, number], draft[:kept], path, k)
+        whole = continued(path[0], [], path, k)
+        assert (joint - whole).abs().max() <= EXACT, case
+
+
+def continued(law: Tensor, prefix: list[int], path: list[Tensor], k: int) -> Tensor:
+    """The joint law of the next token and of all after it to k + 1, which follow p."""
+    if len(prefix) == k:
+        return law
+    vocab, after = len(law), []
+    for token in range(vocab):
+        tokens = [*prefix, token]
+        start = sum(vocab**depth for depth in range(len(tokens)))
+        number = sum(each * vocab**power for power, each in enumerate(reversed(tokens)))
+        after.append(law[token] * continued(path[start + number], tokens, path, k))
+    return torch.stack(after)
 
 
 def outer(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
@@ -152,7 +221,8 @@ def check_algebra(count: int) -> None:
     check_residual(count)
     for greedy_draft in (False, True):
         check_one_place(count, greedy_draft=greedy_draft)
-        check_several_places(count // 2, greedy_draft=greedy_draft)
+    check_several_places(count // 2)
+    check_blocks(count // 4)
 
 
 @pytest.mark.parametrize("greedy_draft", [False, True], ids=["sampled", "greedy"])
@@ -160,9 +230,34 @@ def test_the_emitted_token_has_the_targets_law_for_100_pairs_in_every_vocabulary
     check_one_place(100, greedy_draft=greedy_draft)
 
 
-@pytest.mark.parametrize("greedy_draft", [False, True], ids=["sampled", "greedy"])
-def test_three_tokens_from_a_draft_of_two_have_the_targets_joint_law(greedy_draft: bool) -> None:
-    check_several_places(70, greedy_draft=greedy_draft)
+def test_three_tokens_from_a_certain_draft_of_two_have_the_targets_joint_law() -> None:
+    check_several_places(70)
+
+
+@pytest.mark.parametrize(("k", "cases"), [(1, 70), (2, 70), (3, 14)])
+def test_tokens_from_a_block_have_the_targets_joint_law(k: int, cases: int) -> None:
+    check_blocks(cases, k=k)
+
+
+def test_a_block_keeps_at_least_as_much_on_average_as_one_token_after_another_and_often_more() -> None:
+    tree = Tree(70, 3, 3, seed=7)
+    length, _ = tree.lengths()
+    block = (tree.proposed[..., None] * length * torch.arange(4)).sum((-1, -2))
+    index = tree.drafts[None, ..., None].expand(70, -1, -1, -1)
+    each = (tree.rows_p[..., :-1, :].gather(-1, index) / tree.rows_q.gather(-1, index)).squeeze(-1)
+    alone = (tree.proposed * each.nan_to_num(0.0).clamp_max(1).cumprod(-1).sum(-1)).sum(-1)
+    assert (block >= alone - EXACT).all()
+    assert (block > 1.005 * alone).sum() > 7
+
+
+def test_a_certain_draft_verified_as_a_block_keeps_as_much_as_one_token_after_another() -> None:
+    """So look-up and greedy drafts lose nothing by the cheaper rule."""
+    tree = Tree(70, 3, 3, seed=8)
+    tree.rows_q = torch.zeros_like(tree.rows_q).scatter(-1, tree.drafts[None, ..., None].expand(70, -1, -1, -1), 1.0)
+    length, _ = tree.lengths()
+    index = tree.drafts[None, ..., None].expand(70, -1, -1, -1)
+    alone = tree.rows_p[..., :-1, :].gather(-1, index).squeeze(-1).cumprod(-1).sum(-1)
+    assert ((length * torch.arange(4)).sum(-1) - alone).abs().max() <= EXACT
 
 
 def test_the_residual_is_a_law_whatever_p_and_q() -> None:

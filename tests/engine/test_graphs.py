@@ -15,13 +15,14 @@ import torch
 from torch import Tensor
 
 from benchmarks.shapes.layer_offload import offloaded
-from localspec.engine import cuda_graphs
+from localspec.engine import cuda_graphs, shortlist
 from localspec.engine.cache import Cache
 from localspec.engine.cuda_graphs import Capture, Graphed, Shape, unrecordable
 from localspec.engine.decoder import Decoder, Span
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.lengths import Lengths
 from localspec.engine.linear import EightBit
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.sampling import Sampling
@@ -175,6 +176,33 @@ def test_the_text_is_the_decoders_token_for_token(drafter: str, sampling: Sampli
         assert text(generate(session, prompt, max_tokens=99, sampling=sampling, policy=k)) == expected
     assert target.fault is None
     assert (drafter == "none") == all(shape.rows == 1 or shape.last for shape in target.graphs)
+
+
+def short(words: int) -> Lengths:  # noqa: ARG001 - of any length
+    return Lengths(8, 8)
+
+
+@pytest.mark.parametrize("drafter", ["early exit", "a model"])
+def test_a_short_head_is_replayed_too(drafter: str, monkeypatch: pytest.MonkeyPatch):
+    """Each drafter has a head of its own: what was recorded with another's is not replayed."""
+    monkeypatch.setattr(shortlist, "MOST_MISSING", 10**6)
+    eager = tiny_decoder(seed=1, context=CONTEXT)
+    target = graphed(eager)
+    own = target if drafter == "early exit" else graphed(tiny_decoder(seed=1, context=CONTEXT))
+    expected, accepted = text(generate(Session(eager, NoDrafter()), [1, 2, 3], max_tokens=99)), []
+    for _ in range(2):
+        made = EarlyExitDrafter(target, 3, shorten=short) if own is target else ModelDrafter(own, VOCAB, shorten=short)
+        assert made.shortlist is not None
+        assert not any(shape.short for shape in own.graphs)
+        rounds = generate(Session(target, made), [1, 2, 3], max_tokens=99, policy=3)
+        assert text(rounds) == expected
+        assert any(shape.short for shape in own.graphs)
+        accepted.append(sum(done.accepted for done in rounds))
+        del made
+        for one in (target, own):
+            one.crop(0)
+    assert accepted[0] == accepted[1] > 0
+    assert [target.fault, own.fault] == [None, None]
 
 
 def test_no_more_graphs_are_kept_than_there_may_be(monkeypatch: pytest.MonkeyPatch):

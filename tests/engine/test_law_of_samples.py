@@ -17,6 +17,7 @@ from torch import Tensor
 from localspec.engine import acceptance
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.lengths import Shorten, never
 from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
@@ -108,9 +109,10 @@ def speculate(
             drafted.append(law.argmax(-1) if greedy_draft else acceptance.draw(law, generator))
         states = torch.stack(drafted, dim=-1)
         drafts, before = states[:, 1:], states[:, :-1]
-        accepted, last = acceptance.accept_rejection(
-            p[states], None if greedy_draft else told[before], drafts, generator
-        )
+        if greedy_draft:
+            accepted, last = acceptance.accept_certain(p[states], drafts, generator)
+        else:
+            accepted, last = acceptance.accept_block(p[states], told[before], drafts, generator)
         emitted = torch.cat((drafts, drafts[:, :1]), dim=-1).scatter(-1, accepted[:, None], last[:, None])
         place = torch.where(steps <= accepted[:, None], filled + steps, WANTED).clamp_max(WANTED)
         out.scatter_(-1, place, emitted)
@@ -153,7 +155,7 @@ def check_seeds(k: int, sampling: Sampling, n: int) -> None:
     check_law(through_the_loop(scripted_session(), lambda n: Seeded(sampling, n), k, n), markov(sampling))
 
 
-def check_early_exit(n: int) -> None:
+def check_early_exit(n: int, shorten: Shorten = never) -> None:
     """Rejection sampling over a real decoder whose first layer drafts: exit states and shared cache under the law."""
     sampling = Sampling(temperature=1.6)
     decoder = tiny_decoder(vocab_size=V, hidden_size=8, intermediate_size=8, num_hidden_layers=2, context=16)
@@ -166,7 +168,8 @@ def check_early_exit(n: int) -> None:
     expected = joint(sampling, logits)
     decoder.crop(0)
     sampler = Rejection(sampling, torch.Generator().manual_seed(23))
-    check_law(through_the_loop(Session(decoder, EarlyExitDrafter(decoder, 1)), lambda _: sampler, 2, n), expected)
+    session = Session(decoder, EarlyExitDrafter(decoder, 1, shorten=shorten))
+    check_law(through_the_loop(session, lambda _: sampler, 2, n), expected)
 
 
 def name(combination: tuple[int, Sampling, bool]) -> str:

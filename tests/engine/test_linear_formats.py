@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.four_bit import BLOCK
+from localspec.engine.lengths import Lengths
 from localspec.engine.linear import (
     FUSED_ROWS,
     Dense,
@@ -40,10 +42,12 @@ from localspec.engine.linear import (
     FloatLinears,
     FourBit,
     FourBitLinears,
+    Linear,
     LinearMaker,
 )
 from localspec.engine.protocols import Drafter
 from localspec.engine.session import Session
+from localspec.engine.short_head import TorchShortHead, shortened
 from localspec.loading import torch as loader
 from localspec.loading.devices import pick_device
 from localspec.loading.footprint import footprint
@@ -290,6 +294,51 @@ def test_int8_rows_are_coupled_by_the_threshold_and_free_without():
 
 def test_int8_takes_a_byte_a_weight_and_a_scale_an_output():
     assert made(EightBitLinears(6.0, torch.float32, "cpu"), normal(64, 256)).num_bytes == 64 * 256 + 4 * 64
+
+
+# --- a head of fewer words
+
+
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", [(96, 128), (64, 192), (40, 48)])
+def test_a_short_four_bit_head_has_the_outputs_of_the_whole_one(
+    kind: FourBitType, shape: tuple[int, int], nested: bool, monkeypatch: pytest.MonkeyPatch
+):
+    """Where blocks cross rows it is used whole."""
+    unfused(monkeypatch)
+    found = made(FourBitLinears(kind, torch.float32), normal(*shape))
+    if not nested:
+        state = four_bit.with_scales(found.state, four_bit.flat_scales(found.state), shape)
+        found = replace(found, state=state)
+    short = shortened(found, Lengths(16, 8))
+    assert (short is None) == (shape[1] % BLOCK > 0)
+    if short is not None:
+        check_short(short, found, shape)
+
+
+def test_a_short_eight_bit_head_has_the_outputs_of_the_whole_one():
+    """Without a threshold copies are in 16 bits, which is closer than rows in eight."""
+    found = made(EightBitLinears(0.0, torch.float32, "cpu"), normal(64, 256))
+    short = shortened(found, Lengths(16, 8))
+    assert short is not None
+    check_short(short, found, (64, 256), worst=0.02)
+
+
+def check_short(short: TorchShortHead, whole: Linear, shape: tuple[int, int], worst: float = 1e-6) -> None:
+    rows, ids = normal(3, shape[1], seed=1), torch.tensor([30, 17, 39, 20])
+    short.copy(torch.tensor([7, 0, 3, 1]), ids)
+    got, expected = short(rows), whole(rows)
+    assert got.shape == (3, 24)
+    assert off(got[:, :16], expected[:, :16]) <= 1e-6
+    assert off(got[:, [16 + 7, 16, 16 + 3, 16 + 1]], expected[:, ids]) <= worst
+
+
+def test_what_a_cpus_fused_product_takes_is_used_whole():
+    found = made(FourBitLinears("nf4", torch.float32), normal(96, 128))
+    if not four_bit.is_for_the_cpu(found.state):
+        pytest.skip("no product is fused on this CPU")
+    assert shortened(found, Lengths(32, 32)) is None
 
 
 # --- whole models

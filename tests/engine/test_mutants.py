@@ -67,7 +67,23 @@ class Mutant(NamedTuple):
 
 MUTANTS = {
     "q and p swapped": Mutant(
-        "L0", acceptance, "accept_rejection", "coin * q_drafted < p_drafted", "coin * p_drafted < q_drafted"
+        "L0",
+        acceptance,
+        "accept_block",
+        "p[..., :-1, :].gather(-1, index) / q.gather(-1, index)",
+        "q.gather(-1, index) / p[..., :-1, :].gather(-1, index)",
+    ),
+    "coins of a certain draft turned": Mutant(
+        "L0", acceptance, "accept_certain", "coin < p_drafted", "coin > p_drafted"
+    ),
+    "a block that forgets what came before": Mutant("L0", acceptance, "accept_block", "scales[-1] * ratio", "ratio"),
+    "a block that may gain more than all": Mutant("L0", acceptance, "accept_block", ".clamp_max(1)", ""),
+    "a block that ends at the first refusal": Mutant(
+        "L0",
+        acceptance,
+        "accept_block",
+        "(kept * torch.arange(kept.shape[-1], device=p.device)).amax(-1)",
+        "matching_prefix(kept) - 1",
     ),
     "residual of q over p": Mutant("L0", acceptance, "residual", "(p - q)", "(q - p)"),
     "residual not normalised": Mutant(
@@ -77,7 +93,10 @@ MUTANTS = {
         "L1", Rejection, "propose", "draw(q, self.generator), q", "draw(q, self.generator), scores.softmax(-1)"
     ),
     "bonus from the wrong row": Mutant(
-        "L0", acceptance, "accept_rejection", "row = accepted[", "row = (accepted - 1).clamp_min(0)["
+        "L0", acceptance, "accept_block", "row(p, accepted)", "row(p, (accepted - 1).clamp_min(0))"
+    ),
+    "bonus of a certain draft from the wrong row": Mutant(
+        "L0", acceptance, "accept_certain", "row(p, accepted)", "row(p, (accepted - 1).clamp_min(0))"
     ),
     "bonus from the wrong row, greedy": Mutant(
         "L3", samplers.Greedy, "accept", "int(chosen[accepted])", "int(chosen[max(accepted - 1, 0)])"
@@ -111,12 +130,16 @@ MUTANTS = {
     "one coin for all positions": Mutant(
         "L1",
         acceptance,
-        "accept_rejection",
-        "torch.rand(p_drafted.shape, generator=generator, dtype=p.dtype, device=p.device)",
-        "torch.rand(p_drafted.shape, generator=generator, dtype=p.dtype)[..., :1].expand(p_drafted.shape)",
+        "accept_block",
+        "torch.rand(ratio.shape, generator=generator, dtype=p.dtype, device=p.device)",
+        "torch.rand(ratio.shape, generator=generator, dtype=p.dtype)[..., :1].expand(ratio.shape)",
     ),
     "coins drawn again each round": Mutant(
-        "L1", Rejection, "accept", "accepted, token = ", "self.generator.manual_seed(len(draft)); accepted, token = "
+        "L1",
+        Rejection,
+        "accept",
+        "if draft.probs is None:",
+        "self.generator.manual_seed(len(draft))\n    if draft.probs is None:",
     ),
     "one noise for all positions": Mutant("L1", sampling, "gumbel_noise", "mix(seed, position)", "mix(seed, 0)"),
     "noise of the wrong position, drafting": Mutant(

@@ -145,9 +145,11 @@ def test_a_cancel_is_looked_for_before_every_forward(kind: str, monkeypatch: pyt
         looked()
         return forward(self, ids, states, last_only=last_only)
 
-    def watched_early(self: Decoder, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+    def watched_early(
+        self: Decoder, ids: Tensor, exit_layer: int, position: int, *, short: bool
+    ) -> tuple[Tensor, Tensor]:
         looked()
-        return early(self, ids, exit_layer, position)
+        return early(self, ids, exit_layer, position, short=short)
 
     monkeypatch.setattr(Decoder, "forward", watched_forward)
     monkeypatch.setattr(Decoder, "early", watched_early)
@@ -257,9 +259,15 @@ def test_invalid_numbers_from_a_guarded_early_exit_cost_speed_and_nothing_else(
         calls = [0]
 
         def faulty(
-            self: Decoder, ids: Tensor, exit_layer: int, position: int, calls: list[int] = calls, at: int = at
+            self: Decoder,
+            ids: Tensor,
+            exit_layer: int,
+            position: int,
+            calls: list[int] = calls,
+            at: int = at,
+            **said: bool,
         ) -> tuple[Tensor, Tensor]:
-            states, logits = early(self, ids, exit_layer, position)
+            states, logits = early(self, ids, exit_layer, position, **said)
             calls[0] += 1
             return (states, logits) if calls[0] != at else (states * value, logits * value)
 

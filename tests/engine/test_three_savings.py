@@ -125,8 +125,9 @@ def test_drafting_moves_no_counter() -> None:
 
 
 def test_early_exit_holds_no_weights_of_its_own() -> None:
+    """Beside a shortlist's copies, of a target with a long vocabulary."""
     target = tiny_decoder(seed=1)
-    assert vars(EarlyExitDrafter(target, 2)) == {"target": target, "exit_layer": 2}
+    assert vars(EarlyExitDrafter(target, 2)) == {"target": target, "exit_layer": 2, "shortlist": None}
 
 
 def test_what_early_exit_saves_is_seen_in_weight_bytes_read() -> None:

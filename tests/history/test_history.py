@@ -394,6 +394,18 @@ def test_totals_are_sums_over_answers_and_rates_are_derived(history: History):
     assert model.speedup == one.speedup
 
 
+def test_an_earlier_versions_speed_up_against_another_start_counts_in_no_figure(history: History):
+    given, compared = answer(), stats(*ROUNDS).predicted_ms
+    made = replace(given.generation, stats=replace(given.generation.stats, speedup=1.25))
+    for _ in range(2):
+        history.save(chat(history, "Once?", "")[-1].id, replace(given, generation=made))
+    assert history.totals().models[0].compared_ms == pytest.approx(2 * compared)
+    calibrated = "UPDATE generation SET stats_json = json_set(stats_json, '$.baseline_source', 'calibrated')"
+    history._database.write(lambda db: db.execute(f"{calibrated} WHERE message_id = 2"))
+    assert history.totals().models[0].compared_ms == pytest.approx(compared)
+    assert history.totals().models[0].speedup == pytest.approx(1.25)
+
+
 def test_a_trial_of_one_drafter_or_format_marks_no_other(history: History):
     """Every pair of drafter and format has its own sums; a model's rows stay together, the model used most first."""
     for target, draft, quant in (

@@ -20,17 +20,20 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import localspec
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import QUESTIONS
 from localspec.core import making
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready
 from localspec.core.requests import LoadRequest
 from localspec.core.weight_formats import find_format
+from localspec.engine import lengths
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.decoder import PackedCache, PackedDecoder
 from localspec.engine.cpu.isa import FORCE, choose
+from localspec.engine.decoder import Decoder
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.rope import rotation_table
 from localspec.loading import sources, weight_cache
 from localspec.loading.cpu import Packer, pack_source
@@ -40,6 +43,7 @@ from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan, make_plan
 from localspec.loading.plan_request import PlanRequest
 from localspec.loading.sources import Files, Memory, Reader
+from localspec.loading.torch import assemble
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import open as opening
 from localspec.runtime.api import load_events
@@ -97,6 +101,30 @@ def test_scratch_memory_that_grows_with_the_context_is_counted(kind: Any, engine
     kept = [sum(tensor.nbytes for tensor in decoder._kept) for decoder in decoders]
     short, long = (footprint(snapshot, find_format(kind), context).workspace for context in contexts)
     assert long - short == kept[1] - kept[0] > 0
+
+
+@pytest.mark.parametrize("name", [*KINDS, "fp32", "bf16"])
+def test_what_a_draft_head_of_fewer_words_copies_is_counted(
+    name: str, engine: program.Program, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """To the byte, though nothing may draft with this model."""
+    snapshot, row = open_snapshot(folder), find_format(name)
+    decoder: Decoder | PackedDecoder = (
+        small_decoder(snapshot.config, name, engine)[1]
+        if row.is_packed
+        else assemble(
+            read_arch(snapshot.config),
+            Memory(random_tensors(snapshot.config, seed=1)),
+            dtype=getattr(torch, row.codec),
+            context=64,
+        )
+    )
+    before = footprint(snapshot, row, 64).whole
+    monkeypatch.setattr(lengths, "SHORTEST", 32)
+    monkeypatch.setattr(lengths, "SLOTS", 32)
+    drafter = EarlyExitDrafter(decoder, 2)
+    assert drafter.shortlist is not None
+    assert footprint(snapshot, row, 64).whole - before == decoder.copied_bytes > 0
 
 
 def test_the_rotary_tables_of_torch_are_counted(folder: Path):
@@ -788,7 +816,7 @@ def on_guide(draft: str, kind: str) -> list[list[int]]:
     """What is answered to some questions, the last time sampled with a seed."""
     with localspec.load("guide", draft=draft, quant=kind) as llm:
         assert llm.ready.model.quant == kind
-        return [*(ids(llm, question) for question in PROMPTS[:4]), ids(llm, PROMPTS[0], temperature=1.2, seed=4)]
+        return [*(ids(llm, question) for question in QUESTIONS[:4]), ids(llm, QUESTIONS[0], temperature=1.2, seed=4)]
 
 
 @pytest.mark.parametrize("kind", ["int4", pytest.param("int8", marks=pytest.mark.slow)])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import QUESTIONS
 from localspec.cli.main import cli
 from localspec.core.errors import CatalogError
 from localspec.core.events import Notice, Stats
@@ -292,7 +292,7 @@ def test_a_words_usual_spelling_is_not_the_one_that_begins_sentences():
 
 def test_no_question_of_the_exam_is_read_otherwise(guide: Folding):
     """So its scores are those of the model alone, and so is every time that is measured."""
-    assert [question for question in (*exam.load().phrasings, *PROMPTS) if guide.read(question) != question] == []
+    assert [question for question in (*exam.load().phrasings, *QUESTIONS) if guide.read(question) != question] == []
 
 
 def test_hardly_a_question_of_the_corpus_is_read_otherwise_but_sums(guide: Folding):

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import localspec
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import QUESTIONS
 from localspec.core.events import Notice
 from localspec.core.paths import packaged
 from localspec.core.requests import LoadRequest
@@ -73,7 +73,7 @@ def plain():
 
 @pytest.fixture(scope="module")
 def said_plain(plain) -> dict[str, list[int]]:
-    return answers(plain, PROMPTS)
+    return answers(plain, QUESTIONS)
 
 
 def test_it_fits_in_the_package():
@@ -162,7 +162,7 @@ def plain_fp32():
 
 @pytest.fixture(scope="module")
 def said_in_fp32(plain_fp32) -> dict[str, list[int]]:
-    return answers(plain_fp32, PROMPTS[::6])
+    return answers(plain_fp32, QUESTIONS[::6])
 
 
 @pytest.mark.parametrize("draft", ["early-exit:3", "small"])

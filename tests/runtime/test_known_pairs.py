@@ -12,7 +12,7 @@ from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import pairs
-from localspec.runtime.draft_choice import NO_DRAFTER, Choice, choose
+from localspec.runtime.draft_choice import Choice, choose
 from localspec.runtime.known_pairs import PULLED
 from localspec.runtime.local_models import known_pairs, on_disk
 from localspec.runtime.pairs import pair
@@ -55,10 +55,10 @@ def never(*_: object) -> None:
 
 
 @pytest.mark.usefixtures("fetched")
-def test_where_nothing_is_known_that_is_the_reason():
+def test_where_nothing_is_known_a_look_up_drafts():
     assert listed("org/big") == (OFF,)
-    for draft in ("auto", "off"):
-        assert (chosen(draft).kind, chosen(draft).reason) == ("off", NO_DRAFTER)
+    assert (chosen().kind, chosen().name, chosen().lookup) == ("lookup", "look-up", False)
+    assert (chosen("off").kind, chosen("off").reason) == ("off", "you turned it off")
 
 
 @pytest.mark.usefixtures("fetched")
@@ -67,7 +67,10 @@ def test_a_drafter_that_was_pulled_with_its_target_drafts_for_it():
     assert listed("org/big") == (("auto", SMALL[1]), OFF)
     assert details("org/big").drafts == (("auto", SMALL[1]), OFF)
     assert next(one.drafter for one in list_models() if one.name == "org/big") == SMALL[1]
-    assert (chosen().kind, chosen().name) == ("model", "org/small")
+    assert (chosen().kind, chosen().name, chosen().lookup) == ("model", "org/small", True)
+    assert not chosen("org/small").lookup
+    both = chosen("lookup+org/small")
+    assert (both.kind, both.name, both.lookup) == ("model", "org/small", True)
     assert chosen("off").reason == "you turned it off"
 
 
@@ -75,7 +78,7 @@ def test_a_drafter_that_was_pulled_with_its_target_drafts_for_it():
 def test_a_drafter_that_is_gone_is_known_no_more():
     PULLED.put("org/big", "org/gone")
     assert listed("org/big") == (OFF,)
-    assert (chosen().reason, chosen("off").reason) == (NO_DRAFTER, NO_DRAFTER)
+    assert (chosen().kind, chosen().notice) == ("lookup", None)
 
 
 @pytest.mark.usefixtures("fetched")
@@ -98,7 +101,7 @@ def test_what_pair_found_fit_is_listed_without_another_comparison(monkeypatch: p
     assert [one.fit for one in on_disk(catalog, "")] == ["fits"] * 3
     assert SMALL not in listed("org/small"), "it is no drafter of itself"
     assert chosen("off").reason == "you turned it off"
-    assert chosen().reason == NO_DRAFTER, "only what was pulled with it drafts unasked"
+    assert chosen().kind == "lookup", "only what was pulled with it drafts unasked"
 
 
 @pytest.mark.usefixtures("fetched")

@@ -47,6 +47,22 @@ def test_the_catalogues_draft_model_that_is_not_here_is_named_with_its_command()
     assert (missing.draft, missing.missing) == ("Org/Tiny", "Fetch it: localspec pull Org/Tiny")
 
 
+@pytest.mark.parametrize(
+    ("speedup", "minutes", "said"),
+    [(0.98, 12, True), (1.0, 1, True), (1.2, 12, False), (0.5, 0.9, False), (None, 12, False)],
+)
+def test_a_drafter_that_saved_no_time_over_a_long_while_is_said_to(speedup: float | None, minutes: float, said: bool):
+    """One answer of another kind says nothing, and neither does a long while in which nothing was compared."""
+    with History() as history:
+        given = answer()
+        made = replace(given.generation, target="guide", draft="early-exit:2", quant="int8")
+        made = replace(made, stats=replace(made.stats, speedup=speedup, predicted_ms=60_000 * minutes))
+        history.save(chat(history, "Once?", "")[-1].id, replace(given, generation=made))
+    first = of("guide")[0]
+    assert first.detail == TRAINED + (f"; it saved no time in {minutes} min of answers here" if said else "")
+    assert first.suits is not said
+
+
 def test_what_was_measured_of_this_pair_in_this_format_stands_beside_it():
     with History() as history:
         given = answer()

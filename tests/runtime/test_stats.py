@@ -97,24 +97,12 @@ def observe(meter: SpeedMeter, drafted: int, tokens: int, milliseconds: float, t
 def test_there_is_no_figure_before_ten_probes():
     meter = SpeedMeter()
     for _ in range(10):
-        assert (meter.speedup, meter.source, meter.baseline_ms) == (None, None, None)
+        assert (meter.speedup, meter.baseline_ms) == (None, None)
         observe(meter, 4, 3, 15)
         assert meter.speedup is None
         observe(meter, 0, 1, 10)
-    assert meter.source == "probe"
+    assert meter.baseline_ms == 10
     assert meter.speedup == pytest.approx((30 + 10) * 10 / (150 + 100))
-
-
-def test_a_calibrated_baseline_serves_until_ten_probes():
-    meter = SpeedMeter(calibrated_ms=14.0)
-    assert meter.speedup is None  # nothing was generated yet
-    observe(meter, 4, 3, 15)
-    assert (meter.source, meter.baseline_ms) == ("calibrated", 14.0)
-    assert meter.speedup == pytest.approx(3 * 14 / 15)
-    observe(meter, 0, 1, 10, times=9)
-    assert (meter.source, meter.baseline_ms) == ("calibrated", 14.0)
-    observe(meter, 0, 1, 10)
-    assert (meter.source, meter.baseline_ms) == ("probe", 10.0)
 
 
 def test_probes_survive_turns_and_rounds_do_not():
@@ -159,13 +147,11 @@ def test_times_that_spread_as_wide_as_the_figure_give_none():
     assert meter.band < meter.speedup
 
 
-@pytest.mark.parametrize("calibrated_ms", [None, 100.0])
-def test_more_than_a_rounds_tokens_is_no_speed_up_but_a_machine_that_changed_speed(calibrated_ms: float | None):
+def test_more_than_a_rounds_tokens_is_no_speed_up_but_a_machine_that_changed_speed():
     """Plain rounds of a slow time beside rounds of a fast one: x15 where a round has three tokens."""
-    meter = SpeedMeter(calibrated_ms)
-    if calibrated_ms is None:
-        observe(meter, 0, 1, 100.0, times=PROBES_NEEDED)
-        meter.restart()
+    meter = SpeedMeter()
+    observe(meter, 0, 1, 100.0, times=PROBES_NEEDED)
+    meter.restart()
     observe(meter, 4, 3, 20.0, times=20)
     assert (meter.speedup, meter.band) == (None, None)
     observe(meter, 0, 1, 18.0, times=PROBES_KEPT)
@@ -255,7 +241,7 @@ LLAMA_CPP = {"prompt_n", "prompt_ms", "predicted_n", "predicted_ms", "predicted_
 LLAMA_CPP |= {"draft_n", "draft_n_accepted"}
 OURS = {"cached_n", "ttft_ms", "draft_kind", "draft_rounds", "draft_n_rejected", "draft_n_ignored", "acceptance_rate"}
 OURS |= {"mean_accept_len", "accept_per_pos", "draft_ms", "verify_ms", "overhead_ms", "baseline_tps"}
-OURS |= {"baseline_source", "speedup", "target_bytes", "drafter_bytes", "kv_bytes", "peak_bytes", "bandwidth_gbs"}
+OURS |= {"speedup", "target_bytes", "drafter_bytes", "kv_bytes", "peak_bytes", "bandwidth_gbs"}
 OURS |= {"bandwidth_peak_gbs", "context_used", "context_max", "finish_reason"}
 
 
@@ -300,7 +286,7 @@ EVENTS: list[AnyEvent] = [
     Step("draft", (TOKEN, Token(1, "", "draft", 0)), 3, 1, 1, 0.1, 0.2, (Proposal(8, "x"),)),
     Step("plain", ()),
     Notice("warning", "code", "message", "hint"),
-    Done("cancelled", Stats(accepted_counts=(1, 2), baseline_source="probe", speedup=1.5, finish_reason="cancelled")),
+    Done("cancelled", Stats(accepted_counts=(1, 2), baseline_tps=9.5, speedup=1.5, finish_reason="cancelled")),
     Failure("engine_died", "message", "hint", 3),
 ]
 
@@ -337,18 +323,10 @@ def test_a_tally_holds_the_current_generation_and_keeps_the_load():
     for event in turn(plain, drafted, cached=4):
         tally.add(event)
     now = tally.stats
-    assert (now.predicted_n, now.cached_n, now.peak_bytes, now.baseline_source) == (3, 4, 0, "probe")
+    assert (now.predicted_n, now.cached_n, now.peak_bytes) == (3, 4, 0)
     assert now.speedup == pytest.approx(3 * 10 / 20)
     assert now.baseline_tps == pytest.approx(100)
     assert now.bandwidth_peak_gbs == 30.0
-
-
-def test_a_calibrated_baseline_gives_a_figure_at_once():
-    tally = Tally()
-    tally.add(msgspec.structs.replace(READY, spec=SpecCard("early-exit", plain_ms=10.0)))
-    for event in turn(Step("draft", (Token(1, "a", "draft", 0), Token(2, "b", "bonus")), 1, 1, verify_ms=10.0)):
-        tally.add(event)
-    assert (tally.stats.baseline_source, tally.stats.speedup) == ("calibrated", pytest.approx(2.0))
 
 
 def test_a_second_model_starts_a_new_baseline():
@@ -357,7 +335,7 @@ def test_a_second_model_starts_a_new_baseline():
     for event in turn(*[Step("plain", (Token(1, "a", "plain"),), verify_ms=10.0)] * 3):
         tally.add(event)
     tally.add(READY)
-    assert tally.meter.source is None
+    assert tally.meter.baseline_ms is None
     assert tally.stats.predicted_n == 0
 
 

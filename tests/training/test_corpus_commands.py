@@ -17,7 +17,7 @@ import pytest
 from textual.binding import Binding
 
 from localspec.bench.measure import measure
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import QUESTIONS
 from localspec.bench.sweep import sweep
 from localspec.cli.main import cli, outcome
 from localspec.config.reading import read
@@ -123,7 +123,7 @@ def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd
         assert done.returncode == 0, done.stderr
         return
     for measuring in (measure, sweep):
-        monkeypatch.setitem(measuring.__kwdefaults__, "prompts", PROMPTS[:2])
+        monkeypatch.setitem(measuring.__kwdefaults__, "prompts", QUESTIONS[:2])
     for line in block.splitlines():
         assert typed(*without_shell(line), monkeypatch) == 0, capfd.readouterr().err
 

@@ -174,7 +174,7 @@ async def test_what_cannot_be_attached_is_said_and_nothing_is_lost(tmp_path: Pat
 async def test_what_waits_keeps_its_pills():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
-        engine.permit(2)
+        engine.permit(1)
         await stage.send("one")
         await stage.sees("reading prompt")
         await stage.write("z" * 3000)
@@ -232,6 +232,11 @@ def test_a_long_text_is_wrapped_by_cells():
     assert wrapped("abcde", 2) == ["ab", "cd", "e"]
     assert wrapped("日本語", 4) == ["日本", "語"]
     assert wrapped("", 4) == [""]
+
+
+@pytest.mark.parametrize(("text", "count"), [("a\n" * 400, 400), ("a\n" * 399 + "a", 400), ("", 1), ("\n\n", 2)])
+def test_the_end_of_the_last_line_begins_no_other(text: str, count: int):
+    assert len(Lines(text).lines) == count
 
 
 async def test_of_a_megabyte_only_the_lines_in_sight_are_made():

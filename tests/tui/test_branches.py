@@ -340,6 +340,7 @@ async def test_undo_takes_turns_back_into_the_prompt_and_redo_brings_them_back()
         await stage.until(lambda: stage.chat.prompt.text == "one")
         await stage.pilot.press("alt+y")
         await shows(stage, "one", "first")
+        await stage.hints("The turn is back.")
         assert stage.chat.prompt.text == ""
         await stage.send("/redo")
         await shows(stage, "one", "first", "two", "second")
@@ -352,6 +353,33 @@ async def test_undo_takes_turns_back_into_the_prompt_and_redo_brings_them_back()
         await stage.sees("There is nothing to bring back")
         await stage.pilot.press("alt+up", "alt+up", "[")
         await shows(stage, "one", "first", "two", "second")
+
+
+async def test_a_message_that_was_put_into_the_prompt_offers_no_completion_and_one_key_ends_the_edit():
+    async with open_chat(ScriptedEngine(*says("first"))) as stage:
+        await ask(stage, "see //theme and @")
+        for key in ("alt+z", "alt+e"):
+            await stage.pilot.press(key)
+            await stage.until(lambda: stage.chat.prompt.text == "see //theme and @")
+            await stage.pilot.pause()
+            assert not stage.chat.prompt.completion.is_open
+            await stage.pilot.press("escape")
+            await stage.until(lambda: stage.chat.prompt.text == "")
+            await stage.pilot.press("alt+y")
+        await stage.write("@")
+        await stage.until(lambda: stage.chat.prompt.completion.is_open)
+
+
+async def test_a_version_says_how_to_reach_the_others():
+    async with open_chat(ScriptedEngine(*says("first", "second"), paused=True)) as stage:
+        stage.engine.permit(4)
+        await ask(stage, "one")
+        assert stage.messages[1].speaker.tooltip is None
+        await stage.pilot.press("ctrl+r")
+        await stage.hints("The answer before is kept as another version: Alt+↑, then [.")
+        stage.engine.permit()
+        await ended(stage, 2)
+        assert str(stage.messages[1].speaker.tooltip) == "Version 2 of 2: Alt+↑ goes to the message, [ ] to the others."
 
 
 async def test_redo_brings_back_the_version_that_was_shown_unless_another_turn_was_written_there():

@@ -10,6 +10,7 @@ from localspec.core.requests import Message
 from localspec.tui.chat.conversation import Conversation
 from localspec.tui.control import turns as turn
 from localspec.tui.panels.prompt import Prompt
+from localspec.tui.panels.stats_line import loading_words
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import Note
@@ -58,6 +59,11 @@ async def test_a_message_sent_while_the_model_loads_is_answered_when_it_is_ready
         stage.engine.permit()
         await stage.sees("Bye.", "idle")
         assert "queued" not in stage.seen
+
+
+def test_no_time_left_is_not_said():
+    assert loading_words(Loading("loading weights", 100, 100, eta_s=0.2)) == "loading weights 100 %"
+    assert loading_words(Loading("loading weights", 99, 100, eta_s=0.8)) == "loading weights 99 % · eta 1 s"
 
 
 async def test_idle_never_means_that_a_question_is_half_asked(monkeypatch: pytest.MonkeyPatch):

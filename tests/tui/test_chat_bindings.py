@@ -165,6 +165,7 @@ async def test_the_line_of_keys_shows_the_most_useful_ones_whole(width: int):
     async with open_chat(ScriptedEngine(HELLO), size=(width, 20)) as stage:
         await stage.sees("Enter Send", "F1 Help", "^P Menu", "^N New", "^Q Quit")
         assert "Esc" not in stage.seen.splitlines()[-1], "there is nothing to stop"
+        assert "F3" not in stage.seen.splitlines()[-1], "there is no answer with tokens"
         assert ("F2 Speed" in stage.seen) == (width >= 80)
         assert max(key.region.right for key in stage.chat.query(FooterKey)) <= width
         await stage.pilot.resize_terminal(60, 20)
@@ -191,6 +192,33 @@ async def test_the_line_of_keys_shows_what_acts_now():
         await stage.until(lambda: "Esc" not in keys(stage) and "F2 Speed" in keys(stage))
         await stage.pilot.resize_terminal(79, 30)
         await stage.until(lambda: "F2" not in keys(stage))
+
+
+async def test_the_keys_of_tokens_and_drafts_vanish_where_they_do_nothing():
+    def keys() -> str:
+        return stage.seen.splitlines()[-1]
+
+    first, second = ScriptedEngine(HELLO, paused=True), ScriptedEngine(HELLO)
+    async with open_chat(first, second, size=(120, 30)) as stage:
+        await stage.sees("F1 Help", "F2 Speed")
+        assert "F3" not in keys()
+        assert "F5" not in keys(), "the model is still being loaded"
+        first.permit(1)
+        await stage.ready()
+        await stage.until(lambda: "F5 Speculation" in keys())
+        assert "F3" not in keys()
+        first.permit(3)
+        await stage.asks("hi", "Hello there")
+        await stage.until(lambda: "F3 Tokens" in keys() and "F5 Speculation" in keys())
+        first.die()
+        await stage.until(lambda: "F5" not in keys() and "F3 Tokens" in keys())
+        await stage.pilot.press("ctrl+r")
+        await stage.ready()
+        await stage.until(lambda: "F5 Speculation" in keys())
+        await stage.pilot.press("ctrl+n")
+        await stage.until(lambda: "F3" not in keys() and "F5 Speculation" in keys())
+        await stage.pilot.press("f3")  # the view of tokens, which the key leaves again
+        await stage.until(lambda: "F3 Tokens" in keys())
 
 
 @pytest.mark.parametrize("how", ["f1", "/help"])

@@ -17,7 +17,8 @@ from localspec.core import paths
 from localspec.core.events import Failure, Notice, Ready, Stats
 from localspec.core.requests import LoadRequest, Message
 from localspec.core.version import __version__
-from localspec.history import History, NewChat, OpenChat, StoredMessage, Writer, database, recall, writer
+from localspec.history import Answer as StoredAnswer
+from localspec.history import Generation, History, NewChat, OpenChat, StoredMessage, Writer, database, recall, writer
 from localspec.tui import app as app_module
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import recorder
@@ -28,7 +29,7 @@ from localspec.tui.transcript.markers import More, Note
 from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
-from tests.support.chats import chat, child, contents, partial, sound
+from tests.support.chats import chat, child, contents, partial, reply, sound
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
 
 pytestmark = pytest.mark.heavy
@@ -524,6 +525,27 @@ def test_the_chat_that_goes_on_is_the_last_or_the_named_one(
     ):
         assert localspec(monkeypatch, "chat", *words) == 0, capsys.readouterr()
         assert past(opened[-1]).chat.id == chat_id
+
+
+def test_a_chat_goes_on_with_the_drafter_that_was_chosen_in_it(
+    opened: list[ChatApp], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    """Unless a flag names another, or another model goes on, for which it may not even be one."""
+    chats = {}
+    with History() as history:
+        for model in ("guide", "elsewhere"):
+            asked = history.begin(NewChat(model), "one")
+            made = Generation(model, params={"draft": "early-exit:3"})
+            history.save(reply(history, asked, "").id, StoredAnswer("two", made))
+            chats[model] = asked.chat_id
+    for words, draft in (
+        (("--chat", chats["guide"]), "early-exit:3"),
+        (("--chat", chats["guide"], "--draft", "off"), "off"),
+        (("guide",), "auto"),
+        (("guide", "--chat", chats["elsewhere"]), "auto"),
+    ):
+        assert localspec(monkeypatch, "chat", *words) == 0, capsys.readouterr()
+        assert opened[-1].chat.tuning.load.draft == draft
 
 
 def test_a_chat_goes_on_with_its_own_model(

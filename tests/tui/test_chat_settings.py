@@ -102,8 +102,9 @@ async def test_a_preset_takes_the_place_of_what_was_said_and_brings_its_system_p
     async with open_chat(ScriptedEngine(HELLO, HELLO), tuning=tuning, size=(100, 24)) as stage:
         await stage.ready()
         await stage.send("/set temperature=0.9")
-        await stage.asks("/preset", "Presets: precise, balanced, creative, [/nope]")
+        await stage.asks("/preset", "Preset: none. Available: precise, balanced, creative, [/nope].")
         await stage.asks("/preset [/nope]", "preset [/nope] · temperature 0 (models.toml) · top_p 0.5")
+        await stage.asks("/preset", "Preset: [/nope]. Available: precise,")
         assert await asked_with(stage) == SamplingOptions(temperature=0, top_p=0.5)  # models.toml: the guide is greedy
         assert [m.content for m in stage.engine.requests[-1].messages or ()] == ["Be odd.", "hi"]
         await stage.send("/preset balanced")

@@ -10,7 +10,6 @@ from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice,
 from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
 from localspec.history import History, recall
 from localspec.models.catalog import Catalog
-from localspec.runtime.draft_choice import NO_DRAFTER
 from localspec.runtime.stats import joined
 from localspec.tui.control import speculation, turns
 from localspec.tui.control.tuning import Tuning, begin
@@ -130,8 +129,8 @@ async def test_words_say_what_the_key_does_and_how_far():
     ("spec", "sentence"),
     [
         (
-            SpecCard("off", reason=NO_DRAFTER),
-            "Nothing drafts for this model: no draft model is known for it. /why shows",
+            SpecCard("off", reason="its state cannot be rolled back"),
+            "Nothing drafts for this model: its state cannot be rolled back. /why shows",
         ),
         (SpecCard("off"), "Nothing drafts for this model. /why shows what could."),
     ],
@@ -367,7 +366,13 @@ DRAFTS, EXIT = Way("small", speculate=True), Way("early-exit:4", speculate=True,
         (side(ways.PLAIN, plain(18)), side(DRAFTS, drafted(18)), "×– · same text · 18 tokens, too few to be sure"),
         (side(ways.PLAIN, plain(1)), side(DRAFTS, plain(1)), "×– · same text · 1 token, too few to be sure"),
         (side(ways.PLAIN, plain(200)), side(DRAFTS, drafted(200, slow=True)), "×0.80: slower · same text"),
-        (side(ways.PLAIN, plain(200)), side(DRAFTS, plain(200)), "×1.00: as fast · same text"),
+        (side(ways.PLAIN, plain(200)), side(DRAFTS, plain(200)), "×1.00: hardly anything was drafted · same text"),
+        (
+            side(ways.PLAIN, plain(200)),
+            side(DRAFTS, [*plain(196), *drafted(4)]),
+            "×1.01: hardly anything was drafted · same text",
+        ),
+        (side(ways.PLAIN, plain(200)), side(DRAFTS, [*plain(160), *drafted(40)]), "×1.08 faster · same text"),
         (side(DRAFTS, plain(200)), side(EXIT, drafted(200)), "early-exit:4 ×1.60 faster · same text"),
         (
             side(ways.PLAIN, plain(200), "We go."),

@@ -67,6 +67,8 @@ class Everything:
     def steps(self, message_id: int) -> tuple[()]:  # noqa: ARG002 - none is known
         return ()
 
+    def take_unsent(self, chat_id: str | None) -> None: ...
+
 
 @asynccontextmanager
 async def watched(

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
+from localspec.core.events import SpecCard
 from localspec.core.requests import GenerateRequest
 from localspec.tui.app import ChatApp
 from localspec.tui.control.tuning import Tuning
@@ -26,7 +28,7 @@ from localspec.tui.screens.models import ModelsScreen, Shelf
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
-from tests.support.scripted_engine import ScriptedEngine
+from tests.support.scripted_engine import READY, ScriptedEngine
 
 pytestmark = pytest.mark.heavy
 
@@ -120,6 +122,22 @@ async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():
         await stage.sees("In dialogs", "F10")
         rows = {" ".join(line.strip(" │").split()) for line in stage.seen.splitlines()}
         assert {"F8 Pin", "x copy", "F10 the models: Close", "F12 New", "Enter F9 Next"} <= rows
+
+
+@pytest.mark.parametrize(
+    ("opener", "title"), [("spec", "What drafts for"), ("help", "In dialogs"), ("tree", "goes there")]
+)
+async def test_the_key_that_opens_a_page_closes_it_whichever_it_is(opener: str, title: str):
+    engine = ScriptedEngine(HELLO, opening=[replace(READY, spec=SpecCard("off", reason="none"))])
+    async with open_chat(engine, tuning=own_keys({opener: "f8"}), size=(100, 180)) as stage:
+        await stage.asks("hi", "Bye.")
+        await stage.ready()
+        await stage.pilot.press("f8")
+        await stage.sees(title)
+        await stage.pilot.press("f5", "f7", "f1")
+        await stage.sees(title)
+        await stage.pilot.press("f8")
+        await stage.until(lambda: stage.app.screen is stage.chat)
 
 
 async def test_an_id_that_leaves_a_shared_key_leaves_it_to_the_other():

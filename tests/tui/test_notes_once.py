@@ -5,7 +5,6 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from localspec.core.events import Notice, SpecCard
-from localspec.runtime.draft_choice import NO_DRAFTER
 from localspec.tui.chat.starters import OF_CHAT, OF_CODE, OF_GUIDE, OF_TEXT, starter
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.transcript.markers import Note
@@ -13,13 +12,12 @@ from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine
 
 FORMAT = Notice("info", "format", "Loaded in int8 (139 MB).", "Full precision: --quant fp32")
-UNKNOWN = Notice("info", "no_drafter", "No draft model is known for it.", "Name one: --draft early-exit:E.")
-PLAIN = replace(READY, spec=SpecCard("off", reason=NO_DRAFTER))
+PLAIN = replace(READY, spec=SpecCard("off", reason="its state cannot be rolled back"))
 
 
 async def test_how_a_model_loads_is_said_once_in_the_chats_words_and_what_drafts_in_one_line():
     """Three loads of the same model: one note, which names a command; of a drafter only the state line speaks."""
-    engines = [ScriptedEngine(HELLO, opening=[FORMAT, UNKNOWN, PLAIN]) for _ in range(3)]
+    engines = [ScriptedEngine(HELLO, opening=[FORMAT, PLAIN]) for _ in range(3)]
     async with open_chat(*engines, size=(120, 30)) as stage:
         await stage.sees("Loaded in int8 (139 MB). Full precision: /quant fp32")
         await stage.sees("no draft model · F5: why?")
@@ -31,7 +29,6 @@ async def test_how_a_model_loads_is_said_once_in_the_chats_words_and_what_drafts
         notes = [note.said for note in stage.chat.query(Note)]
         assert len(notes) == 1
         assert stage.seen.count("no draft model") == 1
-        assert "no draft model is known" not in stage.seen
         assert "--" not in "".join(notes)
 
 
@@ -52,7 +49,7 @@ def test_a_first_message_suits_the_model():
 
 
 async def test_the_welcome_suggests_it_once_the_model_is_known_and_in_a_new_chat_too():
-    base = replace(READY, model=replace(READY.model, chat=False), spec=SpecCard("off", reason=NO_DRAFTER))
+    base = replace(PLAIN, model=replace(READY.model, chat=False))
     tuning = Tuning(name="org/base")
     async with open_chat(ScriptedEngine(HELLO, opening=[base]), tuning=tuning, size=(100, 30)) as stage:
         await stage.sees(f"Try: {OF_TEXT}")

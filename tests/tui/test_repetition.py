@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.tui.chat.repetition import LONGEST, TIMES, WINDOW, Repetition, candidates, repeated
+from localspec.tui.chat.repetition import LONG, LONG_TIMES, LONGEST, TIMES, WINDOW, Repetition, candidates, repeated
 
 SENTENCE = "The colour of the sky is blue, and the colour of the sea is blue. "
 
@@ -34,7 +34,7 @@ def stops_after(text: str, *, in_code: bool = False, size: int = 1) -> int | Non
 )
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_the_same_line_or_phrase_eight_times_stops(phrase: str, size: int):
-    assert len(phrase) <= LONGEST
+    assert len(phrase) <= LONG
     stopped = stops_after("Here it is: " + phrase * 40, size=size)
     assert stopped is not None
     assert stopped <= len("Here it is: ") + TIMES * len(phrase) + size
@@ -42,9 +42,37 @@ def test_the_same_line_or_phrase_eight_times_stops(phrase: str, size: int):
 
 
 def test_the_longest_phrase_is_found_and_a_longer_one_is_not():
-    words = "".join(f"word{number} " for number in range(100, 140))
-    assert stops_after(words[:LONGEST] * TIMES) == LONGEST * TIMES
-    assert stops_after(words[: LONGEST + 1] * 2 * TIMES) is None
+    words = "".join(f"word{number} " for number in range(100, 300))
+    assert stops_after(words[:LONGEST] * LONG_TIMES) == LONGEST * LONG_TIMES
+    assert stops_after(words[: LONGEST + 1] * 2 * LONG_TIMES) is None
+
+
+@pytest.mark.parametrize("length", [LONG + 1, 333, LONGEST])
+@pytest.mark.parametrize("size", [1, 7])
+def test_a_paragraph_needs_fewer_times(length: int, size: int):
+    paragraph = "".join(f"word{number} " for number in range(100, 300))[:length]
+    stopped = stops_after("It begins: " + paragraph * 20, size=size)
+    assert stopped is not None
+    assert stopped <= len("It begins: ") + LONG_TIMES * length + size
+    assert stops_after("It begins: " + paragraph * (LONG_TIMES - 1) + "The end.") is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{n}. A point of the list\n",
+        "{n}) the same\n",
+        "{n}. **Red:** it is red\n\n",
+        "  {n}. A point\n      and more\n",
+    ],
+)
+@pytest.mark.parametrize("first", [1, 7, 96])
+def test_numbered_lines_that_repeat_stop_though_their_numbers_do_not(line: str, first: int):
+    lines = [line.format(n=number) for number in range(first, first + 40)]
+    stopped = stops_after("Here they are:\n" + "".join(lines))
+    assert stopped is not None
+    assert stopped <= len("Here they are:\n" + "".join(lines[: TIMES + 1]))
+    assert stops_after("Here they are:\n" + "".join(lines[: TIMES - 1])) is None
 
 
 @pytest.mark.parametrize("phrase", ["ha ", "no, ", "I see. ", "Yes!\n"])
@@ -68,7 +96,9 @@ def test_seven_times_are_an_emphasis(phrase: str):
         "* * * " * 30,
         "\U0001f389" * 200,
         "".join(f"| {number} | {number * number} | a row |\n" for number in range(60)),
-        "".join(f"{number}. A point of the list\n" for number in range(40)),
+        "".join(f"{number}. Yes\n" for number in range(40)),
+        "".join(f"{number}. Point {chr(ord('a') + number % 26)} of the list\n" for number in range(40)),
+        "".join(f"In {number} there were fewer.\n" for number in range(1900, 1940)),
         "".join(f"- The colour {chr(letter)} is one of them\n" for letter in range(ord("a"), ord("z"))),
         "",
     ],

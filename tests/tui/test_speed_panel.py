@@ -29,7 +29,6 @@ STATS = Stats(
     draft_ms=3100.0,
     verify_ms=6600.0,
     baseline_tps=22.4,
-    baseline_source="probe",
     speedup=1.84,
     target_bytes=1_240_000_000,
     kv_bytes=60_000_000,
@@ -124,10 +123,6 @@ def test_faster_or_slower_is_said_only_when_the_whole_band_says_so(
     speedup: float | None, band: float | None, words: str
 ):
     assert lines(changed(speedup=speedup), band=band)[1] == f"speed-up {words}"
-
-
-def test_a_baseline_from_an_earlier_start_is_called_so():
-    assert lines(changed(baseline_source="calibrated"))[4] == "plain    22.4 (calibrated)"
 
 
 def test_the_speed_is_the_plain_one_times_the_speed_up():
@@ -287,8 +282,8 @@ def test_few_probes_make_a_wide_band(count: int, exact: float):
 
 
 def test_no_band_without_probes_or_without_drafts():
-    calibrated, never_drafted = SpeedMeter(calibrated_ms=10.0), SpeedMeter()
-    calibrated.observe(drafted=4, tokens=3, milliseconds=15.0)
+    never_plain, never_drafted = SpeedMeter(), SpeedMeter()
+    never_plain.observe(drafted=4, tokens=3, milliseconds=15.0)
     for _ in range(5):
         never_drafted.observe(drafted=0, tokens=1, milliseconds=10.0)
-    assert (calibrated.band, never_drafted.band) == (None, None)
+    assert (never_plain.band, never_drafted.band) == (None, None)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from localspec.config.tables import ChatTable, Config
 from localspec.core.errors import UsageError
 from localspec.core.requests import SamplingOptions
+from localspec.history import History, OpenChat
 from localspec.models.catalog import Entry
 from localspec.tui.chat.conversation import Conversation
-from localspec.tui.control.tuning import Tuning
+from localspec.tui.control.tuning import Tuning, begin
+from tests.support.chats import answer, chat
 
 
 def test_a_value_that_nobody_set_is_shown_as_it_will_be_and_whence_it_comes():
@@ -86,3 +89,31 @@ def test_the_built_in_model_is_greedy_by_its_entry():
     tuning = Tuning(entry=entry, own=entry.sampling)
     assert tuning.sampling == SamplingOptions(temperature=0)
     assert tuning.unset_words("temperature", None) == "0 · greedy · models.toml"
+
+
+def past(draft: str | None) -> OpenChat:
+    """A chat whose answer was asked to have this drafter."""
+    with History() as history:
+        given, last = answer(), chat(history, "Once?", "")[-1]
+        made = replace(given.generation, params={"draft": draft} if draft else {})
+        history.save(last.id, replace(given, generation=made))
+        return history.open(last.chat_id)
+
+
+@pytest.mark.parametrize(
+    ("draft", "said", "goes_on_with"),
+    [
+        ("early-exit:3", {}, "early-exit:3"),
+        ("off", {}, "off"),
+        (None, {}, "auto"),
+        ("early-exit:3", {"draft": "off"}, "off"),
+        ("no such model", {}, "auto"),
+    ],
+)
+def test_a_chat_goes_on_with_the_drafter_that_was_chosen_in_it(
+    draft: str | None, said: dict[str, str], goes_on_with: str
+):
+    tuning = begin(Config(), "guide", load=said, sampling=SamplingOptions())
+    tuning.begin_draft(past(draft))
+    assert tuning.load.draft == goes_on_with
+    assert tuning.params.get("draft") == (goes_on_with if goes_on_with != "auto" else None)

@@ -10,6 +10,7 @@ import math
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -22,9 +23,13 @@ from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
 from localspec.engine.cpu.pool import MOST_THREADS, Pool
 from localspec.engine.cpu.program import Program
+from localspec.engine.cpu.short_head import shortened
+from localspec.engine.cpu.tables import describe_linear, table
+from localspec.engine.lengths import Shorten
 from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
+from localspec.engine.shortlist import SharedShortlist, Shortlist
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,13 +77,14 @@ class PackedWeights:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """Rows to compute: ids [rows] at `position`, the first of them from `exit_states`. All but the first `unread` get
-    logits; `states_out` [rows, padded hidden] takes the states before the head."""
+    logits, `short` ones of the shortlist alone; `states_out` [rows, padded hidden] takes the states before the head."""
 
     ids: Tensor
     position: int
     exit_states: ExitStates | None = None
     unread: int = 0
     states_out: Tensor | None = None
+    short: bool = False
 
     def __len__(self) -> int:
         return self.ids.shape[0]
@@ -93,7 +99,7 @@ class Rows:
                 given = ExitStates(given.layer, states) if len(states) else None
             out = None if self.states_out is None else self.states_out[start : start + at.MAX_ROWS]
             unread = min(max(self.unread - start, 0), ids.shape[0])
-            yield Rows(ids, self.position + start, given, unread, out)
+            yield Rows(ids, self.position + start, given, unread, out, self.short)
 
     def behind(self, done: int, states_out: Tensor) -> Rows:
         """The rows behind the first `done`, without exit states and without logits."""
@@ -133,6 +139,7 @@ class PackedDecoder:
         self._brought: dict[tuple[int, int], np.ndarray] = {}
         self._job = table(at.JOB_BYTES)
         self._pool: Pool | None = None
+        self._shared = SharedShortlist(self.device, partial(shortened, weights.head))
         self._describe()
         self.set_threads(threads)
 
@@ -168,22 +175,39 @@ class PackedDecoder:
             self._end()
             self._pool = None
 
-    def forward(self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False) -> Tensor:
-        """ids [rows] to logits [rows, vocab] (or [1, vocab]), appended to the cache.
+    def shortlist(self, words: int, shorten: Shorten) -> Shortlist | None:
+        return self._shared.shortlist(words, shorten)
+
+    @property
+    def copied_bytes(self) -> int:
+        return self._shared.num_bytes
+
+    def _head_of(self, *, short: bool) -> tuple[int, int, int]:
+        """The head's address in a table, its outputs and its bytes."""
+        if short:
+            head = self._shared.head
+            return head.linears.ctypes.data, head.outputs, head.bytes_read
+        whole = self.weights.head
+        return self._model.ctypes.data + at.HEAD, whole.outputs, whole.num_bytes
+
+    def forward(
+        self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False
+    ) -> Tensor:
+        """ids [rows] to logits [rows, vocab] (or [1, vocab]), appended to the cache; `short`: of the shortlist.
 
         `exit_states` are of the first rows: only the others run the layers below the exit.
         """
         rows = ids.shape[0]
-        job = Rows(ids, self.length, exit_states, unread=rows - 1 if last_only else 0)
+        job = Rows(ids, self.length, exit_states, unread=rows - 1 if last_only else 0, short=short)
         found = self._through(job, self.arch.num_layers)
         self.cache.length += rows
         return found
 
-    def early(self, ids: Tensor, exit_layer: int, position: int) -> tuple[Tensor, Tensor]:
+    def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, padded hidden], and the logits read
-        there. Keys and values are written; the counter does not move."""
+        there, of all words or of the shortlist. Keys and values are written; the counter does not move."""
         states = torch.empty(ids.shape[0], self.hidden)
-        return states, self._through(Rows(ids, position, states_out=states), exit_layer)
+        return states, self._through(Rows(ids, position, states_out=states, short=short), exit_layer)
 
     def _through(self, rows: Rows, last: int) -> Tensor:
         """Logits after layers 0..last - 1: the resident ones in one pass, offloaded ones one by one."""
@@ -222,7 +246,8 @@ class PackedDecoder:
         ids, given = rows.ids.contiguous(), rows.exit_states
         leave, states = (0, None) if given is None else (given.layer, given.states.contiguous())
         done = 0 if states is None else states.shape[0]
-        logits = torch.empty(len(rows) - rows.unread, self.weights.head.outputs)
+        head, outputs, head_bytes = self._head_of(short=rows.short)
+        logits = torch.empty(len(rows) - rows.unread, outputs)
         job = {
             at.ROWS: len(rows),
             at.DONE: done,
@@ -234,6 +259,7 @@ class PackedDecoder:
             at.STATES: 0 if states is None else states.data_ptr(),
             at.STATES_OUT: 0 if rows.states_out is None else rows.states_out.data_ptr(),
             at.LOGITS: logits.data_ptr(),
+            at.READ_AT: head,
         }
         for field, value in job.items():
             self._job[field // 8] = value
@@ -242,8 +268,8 @@ class PackedDecoder:
         assert self._pool is not None
         self._pool.run()
         self.bytes_read += sum(self.layer_bytes[leave if done == len(rows) else 0 : last])
-        self.bytes_read += self.weights.head.num_bytes if len(logits) else 0
-        return logits[:, : self.arch.vocab_size]
+        self.bytes_read += head_bytes if len(logits) else 0
+        return logits if rows.short else logits[:, : self.arch.vocab_size]
 
     def _check(self, rows: Rows, last: int) -> None:
         """Raises EngineError for a job out of bounds: the compiled code does not check addresses."""
@@ -294,8 +320,8 @@ class PackedDecoder:
             self._set(field, value)
         self._describe_rows(at.NARROW, max(self.hidden, self.weights.layers[0].output.inputs))
         self._describe_rows(at.WIDE, self.weights.layers[0].down.inputs)
-        self._describe_linear(self._model, at.EMBEDDING, self.weights.embedding)
-        self._describe_linear(self._model, at.HEAD, self.weights.head)
+        describe_linear(self._model, at.EMBEDDING, self.weights.embedding)
+        describe_linear(self._model, at.HEAD, self.weights.head)
         self._set(at.MODEL, self._model.ctypes.data, table=self._job)
         for index, layer in enumerate(self.weights.layers):
             self._describe_layer(index, layer)
@@ -325,18 +351,8 @@ class PackedDecoder:
             (at.GATE_UP, layer.gate_up),
             (at.DOWN, layer.down),
         ):
-            self._describe_linear(into, field, linear)
+            describe_linear(into, field, linear)
         self._set(at.QK + at.MORE, layer.v.data.shape[0], table=into)
-
-    def _describe_linear(self, into: np.ndarray, start: int, linear: Packed) -> None:
-        for field, value in (
-            (at.WEIGHT, self._keep(linear.data)),
-            (at.BIAS, 0 if linear.bias is None else self._keep(linear.bias)),
-            (at.BLOCKS, linear.data.shape[0]),
-            (at.GROUPS, linear.data.shape[1]),
-            (at.BITS, 8 if linear.weight_format == "int8" else 4),
-        ):
-            self._set(start + field, value, table=into)
 
     def _describe_rows(self, start: int, inputs: int) -> None:
         groups = inputs // GROUP
@@ -363,7 +379,3 @@ class PackedDecoder:
     def _buffer(self, num_bytes: int) -> int:
         """The address of a new zeroed buffer."""
         return self._keep(torch.zeros(num_bytes + 64, dtype=torch.uint8))
-
-
-def table(num_bytes: int, *count: int) -> np.ndarray:
-    return np.zeros((*count, num_bytes // 8), np.int64)

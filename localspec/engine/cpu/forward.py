@@ -39,10 +39,10 @@ def run_layers(sync: int, model: int, first: int, last: int, x: int, rows: int, 
 
 
 @compiled
-def head_phase(sync: int, model: int, x: int, rows: int, logits: int, own: int) -> None:
+def head_phase(sync: int, model: int, head: int, x: int, rows: int, logits: int, own: int) -> None:
     norm_phase(sync, model, int_at(model + at.FINAL_NORM), x, rows)
-    stride = int_at(model + at.HEAD + at.BLOCKS) * 128
-    linear_phase(sync, model + at.HEAD, model + at.NARROW, rows, logits, stride, own)
+    stride = (int_at(head + at.BLOCKS) + int_at(head + at.MORE)) * 128
+    linear_phase(sync, head, model + at.NARROW, rows, logits, stride, own)
 
 
 @compiled
@@ -57,14 +57,14 @@ def forward(sync: int, job: int, thread: int) -> None:
     own = int_at(model + at.OWN) + thread * int_at(model + at.OWN_BYTES)
     rows, done, first = int_at(job + at.ROWS), int_at(job + at.DONE), int_at(job + at.HEAD_FROM)
     position, leave, last = int_at(job + at.POSITION), int_at(job + at.EXIT), int_at(job + at.LAST)
-    states, logits = int_at(job + at.STATES_OUT), int_at(job + at.LOGITS)
+    states, logits, head = int_at(job + at.STATES_OUT), int_at(job + at.LOGITS), int_at(job + at.READ_AT)
     start_phase(sync, job, model, x)
     run_layers(sync, model, 0, leave, x + done * hidden * 4, rows - done, position + done, own)
     run_layers(sync, model, leave, last, x, rows, position, own)
     if states != 0 and thread == 0:
         copy_row(x, states, rows * hidden // 16)
     if first < rows:
-        head_phase(sync, model, x + first * hidden * 4, rows - first, logits, own)
+        head_phase(sync, model, head, x + first * hidden * 4, rows - first, logits, own)
 
 
 @compiled

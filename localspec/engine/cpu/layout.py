@@ -87,7 +87,8 @@ IDS: Final = 56
 STATES: Final = 64  # handed in
 STATES_OUT: Final = 72  # 0: not wanted
 LOGITS: Final = 80
-JOB_BYTES: Final = 88
+READ_AT: Final = 88  # the linear that is the head
+JOB_BYTES: Final = 96
 
 # Threads: each on a cache line of its own
 NEXT: Final = 0

@@ -46,7 +46,7 @@ class Corpus:
         self.ids = joined([text.ids for text in texts])
 
     def origin(self, position: int) -> Origin:
-        """Where a position of the whole is: in which text, and at which of its tokens."""
+        """The text that a position of the whole is in, and which of its tokens it is."""
         index = bisect_right(self.starts, position) - 1
         return Origin(self.kind, self.names[index], position - self.starts[index])  # type: ignore[arg-type]
 

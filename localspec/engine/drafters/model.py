@@ -14,20 +14,25 @@ from torch.nn import functional
 
 from localspec.engine.drafters.early_exit import stack
 from localspec.engine.drafters.empty import empty
+from localspec.engine.lengths import Shorten, usual
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.protocols import Choice, Draft, Offer, Resident
+from localspec.engine.protocols import Choice, Draft, Offer, Resident, can_shorten
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
+from localspec.engine.shortlist import propose
 
 
 class ModelDrafter:
-    """Drafts with a decoder of its own. `vocab`: the target's vocabulary size; logits are padded to it."""
+    """Drafts with a decoder of its own, its head shortened where it is long. `vocab`: the target's vocabulary size;
+    logits are padded to it."""
 
     kind = "model"
 
-    def __init__(self, decoder: Resident, vocab: int) -> None:
+    def __init__(self, decoder: Resident, vocab: int, *, shorten: Shorten = usual) -> None:
         self.decoder = decoder
         self.vocab = vocab
+        words = min(vocab, decoder.arch.vocab_size)  # those that both have
+        self.shortlist = decoder.shortlist(words, shorten) if can_shorten(decoder) else None
 
     def prefill(self, session: Session) -> None:
         """Reads all but the pending token, in chunks; nothing when the prompt is longer than its context."""
@@ -50,11 +55,13 @@ class ModelDrafter:
         if len(session.tokens) - self.decoder.length > PREFILL_CHUNK:
             self.prefill(session)
         token = torch.tensor(session.tokens[self.decoder.length :])  # the tokens it has not read, and the pending one
+        words = self.shortlist if self.shortlist and self.shortlist.follow(session) else None
         for _ in range(k):
             session.check_cancel()
-            logits = self.read(token)
+            logits = self.read(token, short=words is not None)
             sums.append(logits.sum())
-            token, q = session.sampler.propose(self.padded(logits), session, drafted)
+            wide = logits if words else self.padded(logits)
+            token, q = propose(words, wide, session, drafted, self.vocab)
             drafted = torch.cat((drafted.to(token.device), token))
             probs.append(q)
             if session.ends_with(token):
@@ -64,11 +71,16 @@ class ModelDrafter:
 
     def crop(self, length: int) -> None:
         self.decoder.crop(length)
+        if self.shortlist:
+            self.shortlist.crop(length)
 
-    def read(self, ids: Tensor) -> Tensor:
-        """Logits [1, vocab] after ids [rows]. Ids beyond its vocabulary are read as its last id, which costs
-        acceptance and nothing else."""
-        return self.decoder.forward(ids.clamp_max(self.decoder.arch.vocab_size - 1), last_only=True)
+    def read(self, ids: Tensor, *, short: bool = False) -> Tensor:
+        """Logits [1, vocab] after ids [rows], or [1, total] of the shortlist. Ids beyond its vocabulary are read as its
+        last id, which costs acceptance and nothing else."""
+        ids = ids.clamp_max(self.decoder.arch.vocab_size - 1)
+        if short and can_shorten(self.decoder):
+            return self.decoder.forward(ids, last_only=True, short=True)
+        return self.decoder.forward(ids, last_only=True)
 
     def padded(self, logits: Tensor) -> Tensor:
         """Logits padded to the target's width; ids that only one of the two has are never drafted."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from os.path import basename, normpath
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import structs
-
 from localspec.core.errors import UsageError
 from localspec.core.events import Notice, SpecCard
 from localspec.core.requests import DraftRequest
@@ -216,7 +214,8 @@ def in_front(text: str) -> DraftRequest:
     if text in ("auto", "off", LOOKUP.name, "") or text.startswith(IN_FRONT):
         hint = "Write e.g. --draft lookup+early-exit:4, or lookup alone."
         raise UsageError(f"'{text[:40]}' does not go with a look-up.", hint=hint)
-    return structs.replace(parse(text), lookup=True)
+    found = parse(text)
+    return DraftRequest(found.kind, found.argument, lookup=True)
 
 
 def has_model(kind: str) -> bool:

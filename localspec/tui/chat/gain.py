@@ -33,15 +33,23 @@ def baseline(stats: Stats, probes: int, *, unit: str = "") -> str:
     """The same in words, and what it is known from."""
     if (speed := plain(stats)) is None:
         return UNKNOWN
-    source = f"{probes} probes" if stats.baseline_source == "probe" else stats.baseline_source
-    return f"{speed:.1f}{unit} ({source})"
+    return f"{speed:.1f}{unit} ({probes} probes)"
+
+
+def cost(stats: Stats) -> str:
+    """Why drafting slows an answer down, though most of a draft may be accepted; "" where it does not."""
+    if stats.speedup is None or round(stats.speedup, 2) >= 1:
+        return ""
+    brings, costs = stats.tokens_per_step, stats.tokens_per_step / stats.speedup
+    return f"×{stats.speedup:.2f}: a step brings {brings:.1f} tokens and takes the time of {costs:.1f}"
 
 
 def against(stats: Stats, band: float | None, probes: int) -> str:
     """The speed-up in a sentence, for who points at the figure."""
     if not stats.speedup:
-        return UNSTEADY if stats.baseline_source else NOT_YET
+        return UNSTEADY if stats.baseline_tps else NOT_YET
     compared = (
         f"{gain(stats.speedup, band, shows_band=True)}, measured against rounds without a draft, outliers excluded"
     )
-    return f"{compared}: plain would be {baseline(stats, probes, unit=' tok/s')}"
+    why = cost(stats) and f". {cost(stats)}"
+    return f"{compared}: plain would be {baseline(stats, probes, unit=' tok/s')}{why}"

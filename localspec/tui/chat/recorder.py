@@ -17,9 +17,11 @@ from localspec.core.events import FinishReason, Notice, Ready, Stats, Step
 from localspec.core.version import __version__
 from localspec.engine.drafters.table import spelling
 from localspec.history import (
+    Abandoned,
     Answer,
     Answered,
     Asked,
+    Attachment,
     Chat,
     Edited,
     Generation,
@@ -33,6 +35,7 @@ from localspec.history import (
     Setting,
     Shortened,
     Titled,
+    Unsent,
     Update,
     WhenFull,
     first_line,
@@ -55,6 +58,7 @@ class HistorySink(Protocol):
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, update: Update) -> None: ...
     def steps(self, message_id: int) -> Sequence[Step]: ...
+    def take_unsent(self, chat_id: str | None) -> Unsent | None: ...
     @property
     def in_trouble(self) -> bool: ...
 
@@ -245,6 +249,15 @@ class HistoryRecorder:
     def rounds(self, message_id: int) -> Sequence[Step]:
         """The rounds of an answer that was kept before. Waits for the disk."""
         return self._sink.steps(message_id) if self._sink is not None else ()
+
+    def abandon(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+        """Leaves the program with this in the prompt."""
+        if text.strip() or attachments:
+            self._post(Abandoned(Unsent(text, attachments)))
+
+    def take_unsent(self, chat_id: str | None) -> Unsent | None:
+        """What was left in this chat's prompt, or in that of a new one. Waits for the disk."""
+        return self._sink.take_unsent(chat_id) if self._sink is not None else None
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:
         self._grown, self._has_place = 0, True

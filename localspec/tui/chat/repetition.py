@@ -1,4 +1,4 @@
-"""Finds an answer that repeats itself: its end is the same line or phrase, TIMES times in a row.
+"""Finds an answer that repeats itself: its end is the same line or phrase, TIMES times in a row; a paragraph fewer.
 
 Looks at the last WINDOW characters alone, so a step costs the same however long the answer is. Knows text only.
 """
@@ -9,12 +9,16 @@ import re
 from collections.abc import Iterator
 
 TIMES = 8
-LONGEST = 200  # characters of a phrase
+LONG = 200  # characters of a line or a phrase
+LONG_TIMES = 4  # of a paragraph, which is longer
+LONGEST = 800
 LEAST_SPAN = 24  # characters that it fills in all: of a laugh or a drawn-out word eight letters are few
-WINDOW = TIMES * LONGEST
+WINDOW = max(TIMES * LONG, LONG_TIMES * LONGEST)
 PROBE = 8  # characters, which the end has in common with the phrase before it
 LETTERS = re.compile(r"[^\W\d_]{2}")
 WORD = re.compile(r"[^\W\d_]{2,}")
+NUMBER = re.compile(r"(\n[ \t]*)\d+(?=[.)]\s)")  # of a line in a list: they differ where all else repeats
+ANY_NUMBER = "\N{NUMERO SIGN}"
 
 
 class Repetition:
@@ -35,12 +39,12 @@ def repeated(text: str, *, in_code: bool = False) -> str:
     """The shortest phrase that the end of the text repeats, wherever it begins in it; "" for none.
 
     A phrase has words: blanks, rules, zeros and brackets repeat rightly. In code it has two of them, since `</div>`,
-    `end` and `False,` do, too.
+    `end` and `False,` do, too; and in a numbered list, since ten questions may all be answered by yes.
     """
-    tail = text[-WINDOW:]
+    tail = text[-WINDOW:] if in_code else NUMBER.sub(rf"\1{ANY_NUMBER}", text[-WINDOW:])
     period = next((period for period in candidates(tail) if fills(tail, period)), 0)
     phrase = tail[len(tail) - period :]
-    return phrase if has_words(phrase, two=in_code) else ""
+    return phrase if has_words(phrase, two=in_code or ANY_NUMBER in phrase) else ""
 
 
 def candidates(tail: str) -> Iterator[int]:
@@ -55,7 +59,7 @@ def candidates(tail: str) -> Iterator[int]:
 
 def fills(tail: str, period: int) -> bool:
     """Whether the end is one phrase of this length over and over."""
-    span = max(TIMES * period, LEAST_SPAN)
+    span = max((TIMES if period <= LONG else LONG_TIMES) * period, LEAST_SPAN)
     return span <= len(tail) and tail[-span:-period] == tail[period - span :]
 
 

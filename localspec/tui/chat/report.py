@@ -8,7 +8,7 @@ from localspec.core.sizes import size_words
 from localspec.tui.chat.draft_length import drafting
 from localspec.tui.chat.gain import plain
 from localspec.tui.panels.speed_panel import held
-from localspec.tui.panels.stats_line import ENDINGS
+from localspec.tui.panels.stats_line import ending
 
 LABEL = 12
 
@@ -20,9 +20,8 @@ def lines(pairs: list[tuple[str, str]]) -> str:
 
 def answer_report(stats: Stats) -> str:
     """All figures of one answer."""
-    ending = ENDINGS.get(stats.finish_reason, "") if stats.finish_reason else ""
     start = [
-        ("ended", ending),
+        ("ended", ending(stats)),
         ("read as", one_line(stats.read_as)),
         ("prompt", prompt(stats)),
         ("first token", seconds(stats.ttft_ms)),
@@ -47,8 +46,8 @@ def tokens(stats: Stats) -> str:
 def gained(stats: Stats) -> list[tuple[str, str]]:
     """The speed-up, how it is known, and what the speed would be without it."""
     if not stats.speedup:
-        return [("speed-up", "unknown: this machine's speed varies" if stats.baseline_source else "not known yet")]
-    found = f"×{stats.speedup:.2f} in the rounds ({stats.baseline_source})"
+        return [("speed-up", "unknown: this machine's speed varies" if stats.baseline_tps else "not known yet")]
+    found = f"×{stats.speedup:.2f} in the rounds"
     return [("plain", f"{plain(stats):.1f} tok/s, estimated from the speed-up"), ("speed-up", found)]
 
 

@@ -45,6 +45,7 @@ DELETE_SECONDS = 2.0
 DELETE_AGAIN = "Press {msg.delete} again to delete this message and all messages after it."
 NO_ATTACHMENTS = "An answer is text only: remove the attachments first (Backspace at the beginning)."
 REWRITTEN = "Kept as another version. Your next message goes on from it; /continue lets the model write on."
+RETRIED = "The answer before is kept as another version: {msg.prev}, then {msg.older}."
 NO_BRANCH = "Select an answer to branch from ({msg.prev})."
 EDITING = "{send} sends it as another version · {stop} cancels the edit"
 EDITING_ANSWER = "{send} keeps it as another version · {stop} cancels the edit"
@@ -158,6 +159,7 @@ class Branches:
             self.conversation.head = question.id
             await self.turns.generate(question, self.engine.feed)
             self.transcript.anchor()
+            self.feedback.hint(self.feedback.with_keys(RETRIED))
 
     def edit(self, said: Utterance | None = None) -> None:
         """Bring a message into the prompt, this or the last question: what is sent then stands beside it."""

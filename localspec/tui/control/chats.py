@@ -9,7 +9,7 @@ from functools import partial
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Step
-from localspec.core.sanitize import one_line
+from localspec.core.sanitize import clean, one_line
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
 from localspec.history.export import left_out
@@ -25,6 +25,7 @@ from localspec.tui.panels.field import LONGEST
 from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
+UNSENT = "What you wrote in this chat and was not sent is in the prompt again."
 NOTHING_SAID = "This chat is empty: there is nothing to export."
 
 
@@ -80,6 +81,18 @@ class Chats:
         self.state.show_figures()
         self.turns.locate()
         await self.show(past)
+        self.screen.refresh_bindings()
+        self.put_back(past)
+
+    def put_back(self, past: OpenChat | None) -> None:
+        """Looks for what was not sent in this chat, or in a new one, when the program was left."""
+        if self.recorder.keeps:
+            self.work(partial(self.fetch_unsent, past.chat.id if past else None), "unsent")
+
+    async def fetch_unsent(self, chat_id: str | None) -> None:
+        if (unsent := await asyncio.to_thread(self.recorder.take_unsent, chat_id)) is not None:
+            self.state.prompt.give(clean(unsent.content), unsent.attachments)
+            self.feedback.hint(UNSENT)
 
     def rename(self, argument: str) -> None:
         """/rename"""

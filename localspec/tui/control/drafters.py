@@ -7,7 +7,7 @@ from functools import partial
 from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime.draft_choice import NO_DRAFTER, TURNED_OFF
+from localspec.runtime.draft_choice import TURNED_OFF
 from localspec.tui.chat.draft_length import drafting, why_off
 from localspec.tui.control.models import Models
 from localspec.tui.control.parts import Parts
@@ -16,7 +16,7 @@ from localspec.tui.screens.drafters import DraftersScreen
 
 NOT_YET = "The model is not loaded yet."
 NONE_KNOWN = "No draft model is known for it, so it runs at its normal speed."
-SAID = {"": NONE_KNOWN, NO_DRAFTER: NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off."}
+SAID = {"": NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off."}
 
 
 class Drafters:

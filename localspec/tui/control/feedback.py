@@ -17,8 +17,6 @@ from localspec.tui.panels.stats_line import StatsLine
 from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.transcript import Transcript
 
-IN_STATE_LINE = ("no_drafter",)  # codes of what stands there, with the key that explains it
-
 
 class Feedback:
     """`command` is the one that runs now, as it was typed: one that is refused goes back into the prompt. `said`: what
@@ -69,13 +67,12 @@ class Feedback:
         self.tell(Notice("warning", fault.code, fault.message, fault.hint))
 
     async def remark(self, notice: Notice) -> None:
-        """Adds what the engine says: how a model is loaded once a session, and not what the state line says."""
+        """Adds what the engine says: how a model is loaded once a session."""
         if self.state.phase != "loading":
             await self.inform(notice)
         elif (news := (self.state.tuning.name, notice.code, notice.message)) not in self.said:
             self.said.add(news)
-            if notice.code not in IN_STATE_LINE:
-                await self.inform(notice)
+            await self.inform(notice)
 
     async def inform(self, notice: Notice) -> None:
         """Adds a notice to the transcript, unless the same one is its last line."""

@@ -64,8 +64,13 @@ class Interrupts:
 
     def word(self, action: str, usual: str) -> str:
         """What a key of the last line does now; "" for nothing."""
-        if action == "speed":
-            return usual if self.screen.size.width >= LEAST_WIDTH else ""
+        acts = {
+            "speed": self.screen.size.width >= LEAST_WIDTH,
+            "tokens": self.views.has_tokens,
+            "spec": self.state.can_draft,
+        }
+        if action in acts:
+            return usual if acts[action] else ""
         if action != "stop" or self.state.answering:
             return usual
         return BACK if self.nearest() else ""

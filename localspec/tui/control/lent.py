@@ -44,6 +44,14 @@ class Lent:
         return Draft(self._prompt.text, self._prompt.pills.attachments)
 
     @property
+    def own(self) -> Draft:
+        """What the user has written, before what was lent and in its place."""
+        there = self._there
+        if self.message is not None and (self.is_untouched or not there.text.strip()):
+            there = NOTHING  # the files alone were lent
+        return self._kept.joined(there)
+
+    @property
     def is_untouched(self) -> bool:
         """Whether the message is in the prompt as it was lent."""
         return self.message is not None and self._there == self.message
@@ -66,9 +74,7 @@ class Lent:
         """Ends the loan; what the user has made of the message stays, behind what was there before."""
         if self.message is None:
             return
-        there = self._there
-        own = there if there.text.strip() and not self.is_untouched else NOTHING  # the files alone were lent
-        kept = self._kept.joined(own)
+        kept = self.own
         self.release()
         self._put(kept)
 
@@ -83,5 +89,5 @@ class Lent:
         self._prompt.border_title, self._prompt.text_only = None, False
 
     def _put(self, draft: Draft) -> None:
-        self._prompt.text, self._prompt.pills.attachments = draft.text, draft.attachments
-        self._prompt.move_cursor(self._prompt.document.end)
+        self._prompt.pills.attachments = draft.attachments
+        self._prompt.lay(draft.text)

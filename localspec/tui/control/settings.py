@@ -60,7 +60,8 @@ class Settings:
         if argument:
             self.tune(lambda: self.tuning.use_preset(argument))
         else:
-            self.feedback.hint(f"Presets: {one_line(', '.join(self.tuning.config.all_presets))}")
+            named, now = ", ".join(self.tuning.config.all_presets), self.tuning.preset or "none"
+            self.feedback.hint(f"Preset: {one_line(now)}. Available: {one_line(named)}.")
 
     def tune(self, change: Callable[[], None]) -> None:
         """A change of how tokens are chosen."""

@@ -93,6 +93,11 @@ class ChatState:
         return self.phase in {"gone", "unloaded"} or (self.phase == "idle" and self.drafter_failed)
 
     @property
+    def can_draft(self) -> bool:
+        """Whether there is a drafter to switch, or a page of what could be one."""
+        return self.spec is not None and self.phase not in AWAY and not self.drafter_failed
+
+    @property
     def held_bytes(self) -> int:
         """Main memory that is given back before another model is loaded."""
         return 0 if self.phase in AWAY or self.gpu_bytes is not None else held(self.tally.stats)
@@ -105,11 +110,11 @@ class ChatState:
     def enter(self, phase: Phase, words: str) -> None:
         if phase not in {self.phase, "generating"}:  # the first word of an answer contradicts no hint
             self.status.end_hint()
-        keys = self.can_reload, self.answering
+        keys = self.can_reload, self.answering, self.can_draft
         self.phase, self.status.state = phase, words
         self.prompt.cursor_blink = not self.answering  # to blink costs the model
         self.name_terminal()
-        if keys != (self.can_reload, self.answering):
+        if keys != (self.can_reload, self.answering, self.can_draft):
             self.screen.refresh_bindings()
         self._rest()
 
@@ -188,5 +193,6 @@ class ChatState:
         """A drafter that failed stays out, whatever the engine says of the switch."""
         if self.model is not None and not (self.drafter_failed and spec.kind != "off"):
             self.spec = spec
+            self.screen.refresh_bindings()
             self.header.show(self.model, spec, self.tuning.template)
             self.show_info()

@@ -6,19 +6,24 @@ Changed by commands, the form and the picker; read with every question. Knows no
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal  # Any: what was said on the command line, by name
+
+import msgspec
 
 from localspec.config import precedence
 from localspec.config.assignments import assigned, quoted, words
 from localspec.config.precedence import Layer
 from localspec.config.tables import Config, PresetTable
-from localspec.core.errors import UsageError
+from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice
 from localspec.core.requests import LoadRequest, SamplingOptions, Template
+from localspec.history import OpenChat
 from localspec.history.text.lists import short_name
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
+from localspec.runtime.draft_choice import check
 
 if TYPE_CHECKING:
     from localspec.runtime.precheck import Checked
@@ -93,8 +98,11 @@ class Tuning:
 
     @property
     def params(self) -> dict[str, str | int | float | bool | None]:
-        """The preset, template, sampling options and limits that the history keeps with an answer."""
+        """The preset, template, drafter (where one was asked for), sampling options and limits that the history keeps
+        with an answer."""
         named = {"preset": self.preset, "template": self.template.name if self.template else None}
+        if self.load.draft != "auto":
+            named["draft"] = str(self.load.draft)
         limits = {"max_tokens": self.max_tokens, "stop": self.spelled_stop}
         found = {name: value for name, value in (named | limits).items() if value}
         return {**found, **self.sampling.given}
@@ -162,6 +170,16 @@ class Tuning:
         self.preset = precedence.preset_name(self.config, self.entry, asked or (None if is_gone else past))
         gone = Notice("warning", "preset", f"The preset of this chat, '{past}', no longer exists.")
         return (gone,) if is_gone else ()
+
+    def begin_draft(self, past: OpenChat) -> None:
+        """The drafter that the chat's last answer was to have, unless a flag names another or it can no longer be."""
+        made = next((said.generation for said in reversed(past.branch) if said.generation), None)
+        draft = made.params.get("draft") if made else None
+        if isinstance(draft, str) and "draft" not in self.load_said:
+            asked = msgspec.structs.replace(self.load, draft=draft)
+            with suppress(LocalspecError):
+                check(asked)
+                self.load = asked
 
     def set(self, typed: str) -> None:
         """`temperature=0.7 stop="###"`; an option with nothing behind `=` is no longer set, and `stop` may be given

@@ -41,6 +41,7 @@ class Undo:
         elif self.turns.is_free():
             self._undone.pop(head, None)
             await self.branches.go(end)
+            self.feedback.hint("The turn is back.")
 
     def _newest_below(self, head: int | None) -> int:
         return max(self.conversation.tree.children(head), default=0)

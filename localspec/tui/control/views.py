@@ -5,6 +5,7 @@ from __future__ import annotations
 from localspec.tui.control.parts import Parts
 from localspec.tui.panels.pills import Chips
 from localspec.tui.panels.speed_panel import LEAST_WIDTH
+from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.legend import Legend
 from localspec.tui.transcript.thought import Thought
 from localspec.tui.transcript.token_view import View
@@ -25,6 +26,12 @@ class Views:
         if view != self.transcript.view:
             self.legend.follow(view)
             self.transcript.view = view
+            self.screen.refresh_bindings()
+
+    @property
+    def has_tokens(self) -> bool:
+        """Whether there is an answer whose tokens could be shown, or they are the view that can be left."""
+        return self.transcript.view != "markdown" or bool(self.screen.query(Answer))
 
     def toggle_tokens(self) -> None:
         self.show("tokens" if self.transcript.view == "markdown" else "markdown")

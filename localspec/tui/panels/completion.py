@@ -66,6 +66,11 @@ class Completion(Static):
             self._offers, self._place = (), None  # those of another text; they are drawn until there are others
             self.run_worker(self._look(path), group="paths", exclusive=True)
 
+    def pass_over(self, text: str, before: str) -> None:
+        """A text that was not typed opens nothing."""
+        self._text = text, before
+        self.close()
+
     def move(self, direction: int) -> bool:
         """Choose the next one or the one before, if there is a choice."""
         if self._offers:

@@ -27,7 +27,7 @@ class Lines(ScrollView, can_focus=True):
 
     def __init__(self, text: str) -> None:
         super().__init__()
-        self.lines = clean(text).expandtabs(len(TAB)).split("\n")
+        self.lines = clean(text).removesuffix("\n").expandtabs(len(TAB)).split("\n")
         self._rows: list[tuple[int, str]] = []  # the number, 0 for what is wrapped, and the text
         self._width = 0
 

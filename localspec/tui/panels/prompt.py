@@ -117,6 +117,13 @@ class Prompt(TextArea, inherit_bindings=False):
         text, self.text = self.text.strip(), ""
         return text
 
+    def lay(self, text: str) -> None:
+        """Puts a text in place of what is there, with the cursor behind it; nothing is offered to complete it."""
+        self.text = text
+        self.move_cursor(self.document.end)
+        row, column = self.cursor_location
+        self.completion.pass_over(text, "" if self.text_only else self.document.get_line(row)[:column])
+
     def give(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
         """Put a text back, before what has been written since. Of lines that were sent in a burst, as a paste is where
         the terminal does not say that it is one, those that come back stay in their order."""
@@ -127,9 +134,9 @@ class Prompt(TextArea, inherit_bindings=False):
     def put_back(self) -> None:
         """Puts text that was given back into the prompt, once nothing else can be given back behind it."""
         if self.back and not self.under_way:
-            self.text = "\n".join(filter(None, (*self.back, self.text)))
+            text = "\n".join(filter(None, (*self.back, self.text)))
             self.back.clear()
-            self.move_cursor(self.document.end)
+            self.lay(text)
 
     # A priority binding runs ahead of letters that were typed before it and still wait in this widget's queue.
     # call_later puts the key back in line, so that a burst of typing arrives in the order it was typed.

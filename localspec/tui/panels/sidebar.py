@@ -23,7 +23,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
-from localspec.history.text.lists import count, title
+from localspec.history.text.lists import title
 from localspec.tui.chat.chat_store import ChatStore
 from localspec.tui.keys.key_names import keys_of, with_keys
 from localspec.tui.panels.chat_list import ChatList, More, Row, Signs, found, listed
@@ -37,6 +37,7 @@ KEYS = (
     "{chats.open} open · {chats.search} search · {chats.pin} pin · {chats.rename} rename · {chats.mark} mark · "
     "{chats.delete} delete"
 )
+MOST_NAMED = 3
 NO_CHATS = "There are no chats yet."
 NO_HITS = "No messages match."
 
@@ -80,7 +81,7 @@ class Sidebar(Vertical):
         self.display = self.name_field.display = False
         self._limit = PAGE
         self._drawn: str | None = None  # the search whose rows are drawn
-        self._marked: set[str] = set()
+        self._marked: dict[str, str] = {}  # titles, by id
         self._to_delete: set[str] = set()
         self._renamed = ""
         self._rest: TimerHandle | None = None
@@ -269,23 +270,24 @@ class Sidebar(Vertical):
 
     def _mark(self, row: Row) -> None:
         """Marks the chat, or takes the mark away, and goes on to the next."""
-        self._marked ^= {row.chat_id}
+        if self._marked.pop(row.chat_id, None) is None:
+            self._marked[row.chat_id] = title(row.title)
         self.list.action_cursor_down()
         self.read()
 
     def _unmark(self) -> None:
-        self._marked, self._to_delete = set(), set()
+        self._marked, self._to_delete = {}, set()
 
     def _ask_or_delete(self, row: Row) -> None:
         """Asks once for all that are marked, or for this chat where none is; then deletes."""
-        doomed = self._marked or {row.chat_id}
+        doomed = set(self._marked) or {row.chat_id}
         if self._to_delete == doomed:
             self._unmark()
             self.say("")
             self.post_message(self.DeleteRequested(*sorted(doomed)))
         else:
-            self._to_delete = set(doomed)
-            named = f"{count(len(doomed), 'chat')} that you marked" if self._marked else f"“{title(row.title)}”"
+            self._to_delete = doomed
+            named = names([*self._marked.values()] or [title(row.title)])
             self.say(f"{with_keys(self, 'Press {chats.delete} again')} to delete {named} for good.")
 
     def _ask_name(self, row: Row) -> None:
@@ -313,3 +315,10 @@ class Sidebar(Vertical):
             self.say(str(fault))
         else:
             self.read()
+
+
+def names(titles: Sequence[str]) -> str:
+    """The chats by their titles: the first of many, and how many there are."""
+    named = ", ".join(f"“{each}”" for each in titles[:MOST_NAMED])
+    more = f" and {len(titles) - MOST_NAMED} more" if len(titles) > MOST_NAMED else ""
+    return f"{f'{len(titles)} chats: ' if len(titles) > 1 else ''}{named}{more}"

@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from localspec.core.events import FinishReason, Loading, Stats
 from localspec.core.sanitize import one_line
+from localspec.tui.chat.gain import cost
 from localspec.tui.chat.info import Info, info
 from localspec.tui.terminal.timer import once
 
@@ -27,9 +28,16 @@ ENDINGS: dict[FinishReason, str] = {
 
 def summary(stats: Stats) -> str:
     """The line below an answer: what the header does not say. A word comes first where it did not end by itself."""
-    unusual = [ENDINGS[stats.finish_reason]] if stats.finish_reason in ENDINGS else []
+    unusual = [words] if (words := ending(stats)) else []
     length = f"{stats.predicted_n:,} token{'' if stats.predicted_n == 1 else 's'}"
-    return " · ".join([*unusual, length, *first_token(stats), *accepted(stats)])
+    return " · ".join([*unusual, length, *first_token(stats), *accepted(stats), *filter(None, [cost(stats)])])
+
+
+def ending(stats: Stats) -> str:
+    """How it ended; "" where the model ended it."""
+    if stats.stop_text:
+        return f"ended by the stop text “{one_line(stats.stop_text)}”"
+    return ENDINGS.get(stats.finish_reason, "") if stats.finish_reason else ""
 
 
 def accepted(stats: Stats) -> list[str]:
@@ -51,7 +59,7 @@ def loading_words(event: Loading) -> str:
     words = one_line(event.stage)
     if event.total:
         words += f" {100 * event.done // event.total} %"
-    return f"{words} · eta {event.eta_s:.0f} s" if event.eta_s is not None else words
+    return f"{words} · eta {event.eta_s:.0f} s" if event.eta_s is not None and round(event.eta_s) else words
 
 
 class StatsLine(Widget):

@@ -169,11 +169,14 @@ class ChatScreen(Painted, Screen[None]):
         self.recorder.start(self.feedback.tell)
         if self.past is not None:
             self.turns.locate()
+        self.chats.put_back(self.past)
         self.engine.load()
         self.run_worker(partial(read_ahead, self.command_line), thread=True, exit_on_error=False, group="import")
 
     async def on_unmount(self) -> None:
         self.recorder.end(self.state.tally.stats, "cancelled")
+        unsent = self.branches.lent.own
+        self.recorder.abandon(unsent.text, unsent.attachments)
         self.engine.close()
         self.library.downloads.close()
         self.chats.store.close()

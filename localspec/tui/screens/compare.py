@@ -28,6 +28,7 @@ TWO_COLUMNS = 80
 AROUND = 24  # characters shown where the texts part
 REST_SECONDS = 0.5
 SHORT_MS, FEW = 300, 128  # of an answer, in time and tokens: a hiccup of the machine's is as long
+HARDLY_ANY = 1 / 20  # drafted tokens for each of the answer; all accepted, they make it no faster than ×1.05
 IN_TURN = "one after the other, so that neither slows the other down."
 
 OfAnswer = Prefill | Step | Done | Failure
@@ -138,6 +139,8 @@ def ratio(slow: Stats, fast: Stats) -> str:
     if min(slow.rounds, fast.rounds) < PROBES_NEEDED or not slow.predicted_per_second:
         return "×–"
     found = f"{fast.predicted_per_second / slow.predicted_per_second:.2f}"
+    if fast.draft_n <= HARDLY_ANY * fast.predicted_n:
+        return f"×{found}: hardly anything was drafted"
     return f"×{found}" + (" faster" if float(found) > 1 else ": slower" if float(found) < 1 else ": as fast")
 
 

@@ -15,6 +15,7 @@ from textual.widgets.option_list import Option
 from localspec.core.sanitize import clean, one_line
 from localspec.tui.chat.gain import gain
 from localspec.tui.keys.key_names import with_keys
+from localspec.tui.keys.opener import ClosedByOpener
 from localspec.tui.screens.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -27,11 +28,12 @@ ELSEWHERE = "Find one on the hub: {models}"
 ON_HUB = "hub"  # the row that opens the models screen
 
 
-class DraftersScreen(ModalScreen["Prospect | str | None"]):
+class DraftersScreen(ClosedByOpener, ModalScreen["Prospect | str | None"]):
     """The prospect to load; ON_HUB for the models screen; None: leave all as it is."""
 
+    OPENER = "spec"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("escape,f5", "dismiss", "Close", key_display="Esc", priority=True, id="drafters.leave")
+        Binding("escape", "dismiss", "Close", key_display="Esc", priority=True, id="drafters.leave")
     ]
 
     def __init__(self, title: str, now: str) -> None:

@@ -18,6 +18,7 @@ from localspec.tui.control.commands import COMMANDS
 from localspec.tui.keys.key_names import rows, with_keys
 from localspec.tui.keys.keymap import default_keys, spelled, twins
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
+from localspec.tui.keys.opener import ClosedByOpener
 from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import Count, FindBar, Words
 from localspec.tui.panels.pills import Pills
@@ -54,10 +55,11 @@ WHO = "Who wrote a token, as {tokens} shows it"
 CLOSE = "{help.close} closes this page; ↑ ↓ PgUp PgDn scroll it."
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(ClosedByOpener, ModalScreen[None]):
     """Scrolls where it does not fit."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1", "dismiss", "Close", id="help.close")]
+    OPENER = "help"
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Close", id="help.close")]
 
     def __init__(self, keys: Iterable[tuple[str, str]]) -> None:
         super().__init__()

@@ -24,6 +24,7 @@ from localspec.history.text.lists import count
 from localspec.tui.chat.conversation import Conversation, Utterance
 from localspec.tui.chat.tree_lines import TreeLine, tree_lines
 from localspec.tui.keys.key_names import with_keys
+from localspec.tui.keys.opener import ClosedByOpener
 from localspec.tui.screens.too_small import TooSmall
 
 KEYS = "{tree.show} goes there · {tree.next} next fork · {tree.leave} closes"
@@ -32,7 +33,7 @@ DEEPEST = 8  # levels that are drawn; deeper ones say how deep
 INDENT = "│ "
 BEGINNING = 200  # characters of a message that may be in sight
 TREE_KEYS: list[BindingType] = [
-    Binding("escape,f7", "dismiss", "Close", key_display="Esc", priority=True, id="tree.leave"),
+    Binding("escape", "dismiss", "Close", key_display="Esc", priority=True, id="tree.leave"),
     Binding("enter", "show", "Go to the message, or unfold", id="tree.show"),
     Binding("right_square_bracket", "fork(1)", "Next fork", id="tree.next"),
     Binding("left_square_bracket", "fork(-1)", "Fork before", id="tree.prev"),
@@ -148,9 +149,10 @@ class BranchTree(ScrollView, can_focus=True):
             self.action_show()
 
 
-class TreeScreen(ModalScreen[int | None]):
+class TreeScreen(ClosedByOpener, ModalScreen[int | None]):
     """The id of the message to go to; None: leave all as it is."""
 
+    OPENER = "tree"
     BINDINGS: ClassVar[list[BindingType]] = TREE_KEYS[:1]
 
     def __init__(self, conversation: Conversation, at: int | None) -> None:

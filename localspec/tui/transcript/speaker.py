@@ -12,11 +12,13 @@ from textual.selection import Selection
 from textual.widget import Widget
 
 from localspec.history.text.lists import when
+from localspec.tui.keys.key_names import with_keys
 from localspec.tui.markdown.layout import Tall
 from localspec.tui.transcript.token_view import View
 
 POINTED = "▶ "
 GAP = "  "
+VERSIONS = "Version {number} of {total}: {{msg.prev}} goes to the message, {{msg.older}} {{msg.newer}} to the others."
 QUIET = "not bold $foreground-muted"
 
 
@@ -34,6 +36,11 @@ class Speaker(Tall, Widget):
         self._who, self._version, self._at = name, version, clock(at)
         self._pointed = False
         self._view: View | None = None
+
+    def on_mount(self) -> None:
+        number, total = self._version
+        if total > 1:
+            self.tooltip = Content(with_keys(self, VERSIONS.format(number=number, total=total)))
 
     def rename(self, name: str) -> None:
         self._who = name

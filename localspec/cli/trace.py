@@ -1,0 +1,85 @@
+"""The file of `run --trace`, a JSON line a round, and `localspec trace`, which reads it.
+
+Knows the records of a trace and files; no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from localspec.core.errors import UsageError
+from localspec.core.trace import VERSION, TracedRound, TraceEnd, TraceHead, TraceLine
+from localspec.core.whole_file import cannot_be_written, create
+
+LONGEST = 1 << 20  # bytes of a line: a round of 17 tokens has a few thousand
+
+
+class TraceFile:
+    """A new file, readable by its owner alone; every record is written when it is made, so that a killed program
+    leaves the rounds so far."""
+
+    def __init__(self, file: Path, stream: BinaryIO) -> None:
+        self.file, self.stream, self.written = file, stream, 0
+
+    def write(self, record: TraceLine) -> None:
+        with cannot_be_written(self.file):
+            self.stream.write(msgspec.json.encode(record) + b"\n")
+            self.stream.flush()
+        self.written += 1
+
+
+@contextmanager
+def new_trace(file: Path) -> Iterator[TraceFile]:
+    """The file, opened before minutes of loading; where nothing came to be written, it is deleted."""
+    with create(file) as stream:
+        trace = TraceFile(file, stream)
+        try:
+            yield trace
+        finally:
+            if not trace.written and file.is_file():
+                file.unlink()
+
+
+def read_trace(file: Path) -> Iterator[TraceLine]:
+    """Yields the head and the rounds, line by line; UsageError for what is no trace."""
+    if not file.is_file():
+        raise UsageError(f"There is no file '{file}'.", hint=f"Write one: {EXAMPLE}")
+    with file.open("rb") as stream:
+        for number, line in enumerate(lines(stream), start=1):
+            yield parse(line, number, file)
+        if stream.tell() == 0:
+            raise no_trace(file, "it is empty")
+
+
+def lines(stream: BinaryIO) -> Iterator[bytes]:
+    while line := stream.readline(LONGEST + 1):
+        yield line
+
+
+def parse(line: bytes, number: int, file: Path) -> TraceLine:
+    """The record of a line; the first one is the head, and no other is."""
+    try:
+        found = DECODER.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as fault:
+        raise no_trace(file, f"line {number} is none of its records") from fault
+    if isinstance(found, TraceHead) != (number == 1):
+        raise no_trace(file, "its first line is not the head" if number == 1 else f"line {number} is another head")
+    if isinstance(found, TraceHead) and found.version != VERSION:
+        raise UsageError(
+            f"'{file}' is a trace of version {found.version}, and this localspec reads version {VERSION}.",
+            hint="Write it again, or use the localspec that wrote it.",
+        )
+    return found
+
+
+def no_trace(file: Path, why: str) -> UsageError:
+    return UsageError(f"'{file}' is not a trace: {why}.", hint=f"Write one: {EXAMPLE}")
+
+
+EXAMPLE = 'localspec run MODEL "PROMPT" --trace FILE'
+DECODER: msgspec.json.Decoder[TraceLine] = msgspec.json.Decoder(TraceHead | TracedRound | TraceEnd)
