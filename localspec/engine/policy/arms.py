@@ -6,7 +6,7 @@ An arm, as in a bandit's. Costs are kept elsewhere, since drafters share them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import Acceptance
@@ -27,14 +27,12 @@ class Arm:
         self.used: dict[int, int] = {}  # k: the last round that drafted so much
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Candidate:
-    """An offer with what the next round would bring: tokens and seconds, by k up to `most`. `lengths`: those whose
-    cost is known well enough to choose them; up to `longest` they may be explored."""
+class Candidate(NamedTuple):
+    """An offer with what the next round would bring: tokens and seconds by k. `lengths`: those whose cost is known well
+    enough to choose them; up to `longest` they may be explored."""
 
     offer: Offer
     arm: Arm
-    most: int
     expected: list[float]
     cost: list[float]
     lengths: Sequence[int]
@@ -56,12 +54,11 @@ class Candidate:
 def candidate(offer: Offer, arm: Arm, most: int, costs: Costs) -> Candidate:
     """Known tokens may be drafted up to twice as many as were measured. Others cost a forward each: as many as were
     measured, or one more."""
-    tried = costs.tried(arm.priced)
+    tried, expected = costs.tried(arm.priced), arm.acceptance.expected(offer.bucket, most)
     longest = max(tried, default=0)
-    longest = min(most, LONGER * max(longest, 1) if arm.free else longest + 1)
+    longest = min(len(expected) - 1, LONGER * max(longest, 1) if arm.free else longest + 1)
     lengths = range(1, longest + 1) if arm.free else [k for k in {*tried, longest} if k <= longest]
-    expected = arm.acceptance.expected(offer.bucket, most)
-    return Candidate(offer, arm, most, expected, costs.table(arm.priced), lengths, longest)
+    return Candidate(offer, arm, expected, costs.table(arm.priced), lengths, longest)
 
 
 def untried(arm: Arm, most: int, costs: Costs, least: int) -> Iterator[int]:

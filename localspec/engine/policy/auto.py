@@ -113,7 +113,7 @@ class Auto:
         agree makes both more trustworthy."""
         ours = best.expected[k] - best.expected[k - 1]
         for one in candidates:
-            theirs = one.expected[k] - one.expected[k - 1] if one.arm.free and one.most > k else 0.0
+            theirs = one.expected[k] - one.expected[k - 1] if one.arm.free and len(one.expected) > k else 0.0
             if theirs < NEGLIGIBLE:
                 continue
             chance = (1 - (1 - ours) * (1 - theirs)) / theirs

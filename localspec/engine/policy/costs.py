@@ -62,6 +62,7 @@ class Costs:
         self.times: dict[str, dict[int, Times]] = {}  # by drafter and k, from 1 on
         self.known: dict[str, dict[int, float]] = {}  # what they come to
         self.tables: dict[str, list[float]] = {}
+        self.few: set[tuple[str, int]] = set()  # drafter and k of those with few times
         self.scatter = 0.0  # usual distance of a time from its median, as a share of it
         self.compared = 0
 
@@ -74,6 +75,8 @@ class Costs:
             self.compare(seconds, times.median)
         times.add(seconds)
         count = len(times.ordered)
+        if count <= FEW:
+            (self.few.add if count < FEW else self.few.discard)((drafter, k))
         self.update(drafter, k, max(times.usual * (1 - self.scatter / sqrt(count)), TINY))
 
     def times_of(self, drafter: str, k: int) -> Times:
@@ -108,8 +111,7 @@ class Costs:
     @property
     def least(self) -> float:
         """The cheapest round, whoever drafted."""
-        times = [each for by_k in self.times.values() for each in by_k.values()]
-        return min(each.median for each in (*times, self.plain) if each.ordered)
+        return min([min(known.values()) for known in self.known.values() if known])
 
     def table(self, drafter: str) -> list[float]:
         """Costs for k = 0 and on: measured, else on the line through the measured neighbours."""

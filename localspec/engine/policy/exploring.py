@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
+from operator import itemgetter
+from typing import NamedTuple
 
 from localspec.engine.policy.arms import Candidate
 from localspec.engine.policy.costs import FEW, TINY, Costs
@@ -15,26 +16,20 @@ DRAFT_COSTS = 1.1  # rounds without one, at least
 FREE_EVERY = 8  # rounds: lengths of known tokens are explored less often, since only their cost is in doubt
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(NamedTuple):
     """k tokens of a candidate; None is plain decoding."""
 
     candidate: Candidate | None
     k: int
 
 
-@dataclass(frozen=True, slots=True)
-class Best:
+class Best(NamedTuple):
     """What promises most: `value` is its tokens above `rate`, tokens per second; `plain` what plain decoding costs."""
 
     pick: Pick
     value: float
     rate: float
     plain: float
-
-    def loses(self, tokens: float, cost: float) -> float:
-        """Seconds that a round of so many tokens loses beside it."""
-        return max(cost + (self.value - tokens) / self.rate, TINY)
 
 
 class Explorer:
@@ -52,7 +47,9 @@ class Explorer:
 
     def other(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
         """What to try instead of the best, if anything."""
-        return self.doubtful(candidates, best, least) or self.affordable(candidates, best, least)
+        if self.costs.few and (pick := self.doubtful(candidates, best, least)) is not None:
+            return pick
+        return self.affordable(candidates, best, least)
 
     def doubtful(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
         """Of lengths that only a few times make slower than the best, and that would not be if they cost hardly more
@@ -64,30 +61,35 @@ class Explorer:
         if not least and best.pick.k and count < FEW and bar < 1:
             few.append((count, 0, Pick(None, 0)))
         for one in candidates:
+            chosen = best.pick.k if one is best.pick.candidate else 0
             for k, times in self.costs.tried(one.arm.priced).items():
-                if len(times) < FEW and k <= one.longest and bar < one.expected[k] and Pick(one, k) != best.pick:
+                if len(times) < FEW and k <= one.longest and bar < one.expected[k] and k != chosen:
                     few.append((len(times), -k, Pick(one, k)))
         return min(few, key=lambda each: each[:2])[2] if few else None
 
     def affordable(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
-        found = max(self.options(candidates, best, least), default=None, key=lambda each: each[0])
-        if found is None or found[1] > self.allowance:
+        """The length that is most worth exploring, if it may lose so much."""
+        _, loss, pick = max(self.options(candidates, best, least), default=(0.0, 0.0, None), key=itemgetter(0))
+        if pick is None or loss > self.allowance:
             return None
-        self.allowance -= found[1]
-        return found[2]
+        self.allowance -= loss
+        return pick
 
-    def options(self, candidates: list[Candidate], best: Best, least: int) -> Iterator[tuple[float, float, Pick]]:
+    def options(
+        self, candidates: list[Candidate], best: Best, least: int
+    ) -> Iterator[tuple[float, float, Pick | None]]:
         """Every other length: how much it is worth exploring, and the seconds that it may lose."""
-        measured = len(self.costs.plain) > 0
+        measured, rounds, per_token = len(self.costs.plain) > 0, self.rounds, 1 / best.rate
         dearest = DEAREST * best.plain if measured else inf  # dearer was the machine, and would keep k away for ever
         if not least and best.pick.k:
-            loss = best.loses(1.0, best.plain)
-            yield (self.rounds - self.plain_used) / loss, loss, Pick(None, 0)
+            loss = max(best.plain + (best.value - 1) * per_token, TINY)
+            yield (rounds - self.plain_used) / loss, loss, Pick(None, 0)
         for one in candidates:
-            if one.arm.free and self.rounds % FREE_EVERY:
+            if one.arm.free and rounds % FREE_EVERY:
                 continue
-            chosen = best.pick.k if one is best.pick.candidate else 0
+            chosen, used = best.pick.k if one is best.pick.candidate else 0, one.arm.used
             for k in range(1, one.longest + 1):
                 if k != chosen:
-                    loss = best.loses(one.expected[k], min(one.cost[k], dearest * (k + 1)))
-                    yield (self.rounds - one.arm.used.get(k, 0)) / loss, loss, Pick(one, k)
+                    cost = min(one.cost[k], dearest * (k + 1))
+                    loss = max(cost + (best.value - one.expected[k]) * per_token, TINY)
+                    yield (rounds - used.get(k, 0)) / loss, loss, Pick(one, k)
