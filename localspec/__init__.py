@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         PullError,
         UsageError,
     )
-    from localspec.core.requests import DraftModel, EarlyExit, Message, SpecWish
+    from localspec.core.requests import DraftModel, EarlyExit, Message, Reference, SpecWish
     from localspec.hub.api import pull, pull_events
     from localspec.hub.judging import fit, pair
     from localspec.hub.shelf import list_models
@@ -44,7 +44,7 @@ _WHERE = {
     **dict.fromkeys(("pull", "pull_events"), "localspec.hub.api"),
     **dict.fromkeys(("fit", "pair"), "localspec.hub.judging"),
     "list_models": "localspec.hub.shelf",
-    **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "SpecWish"), "localspec.core.requests"),
+    **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "Reference", "SpecWish"), "localspec.core.requests"),
     **dict.fromkeys(
         (
             "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "Divergence",
@@ -57,8 +57,8 @@ _WHERE = {
 __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "Divergence",
     "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair",
-    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Result", "SpecWish",
-    "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
+    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Reference", "Result",
+    "SpecWish", "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
 ]  # fmt: skip
 
 

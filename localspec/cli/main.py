@@ -126,7 +126,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     """
     leave_on_interrupt()
     from localspec.cli.pulling.missing import pull_if_missing
-    from localspec.cli.run import Output, answer_once
+    from localspec.cli.run import Output, answer_once, references
     from localspec.config import precedence
     from localspec.config.reading import read
     from localspec.models import named_templates
@@ -154,6 +154,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         stop=given["stop"],
         sampling=precedence.sampling(settings, entry, given_sampling(given), preset),
         template=None if raw or entry is None else named_templates.find(entry.template or named_templates.OWN),
+        references=references(settings),
     )
     load = precedence.load_request(settings, catalog, model, given_load_options(given))
     return answer_once(load, request, output, precedence.usual(settings, named))

@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,12 +23,16 @@ from localspec.cli.io import as_json, print_event, print_notice
 from localspec.cli.progress import Progress
 from localspec.cli.trace import TraceFile, new_trace
 from localspec.config import precedence
+from localspec.config.tables import Config
+from localspec.core import paths
 from localspec.core.drain import drain
-from localspec.core.errors import Cancelled, LocalspecError
+from localspec.core.errors import Cancelled, HistoryError, LocalspecError
 from localspec.core.events import AnyEvent, Failure, Loading, Notice, Step
-from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
+from localspec.core.requests import GenerateRequest, LoadRequest, Reference, SamplingOptions
 from localspec.core.sanitize import clean
 from localspec.core.trace import TraceEnd
+from localspec.history import History
+from localspec.history.references import kept_chats
 from localspec.runtime.api import LLM, Result, Stream, load_events
 from localspec.runtime.long_prompt import as_text, check_prompt
 from localspec.runtime.sampling_defaults import check_limits, check_ranges
@@ -79,6 +83,15 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
     if output.stats:
         print(json.dumps(to_dict(result.stats)), file=sys.stderr)
     return Cancelled.exit_code if result.finish_reason == "cancelled" else 0
+
+
+def references(settings: Config) -> tuple[Reference, ...]:
+    """The answers of kept chats, where the user lets a look-up copy from them."""
+    allowed = settings.lookup.kept_chats and settings.chat.history
+    if allowed and paths.history_file().exists():
+        with suppress(HistoryError), History(reading=True) as history:  # an answer does without them
+            return kept_chats(history)
+    return ()
 
 
 def traced(llm: LLM, request: GenerateRequest, trace: TraceFile) -> Stream:

@@ -94,6 +94,12 @@ class SpecTable(Table, frozen=True):
     probe_every: Annotated[int, msgspec.Meta(ge=2, le=4096)] = PROBE_EVERY
 
 
+class LookupTable(Table, frozen=True):
+    """[lookup]: what a look-up may copy from beside this chat. `kept_chats`: answers in other saved chats."""
+
+    kept_chats: bool = False
+
+
 class PresetTable(SamplingOptions, frozen=True, forbid_unknown_fields=True):
     """[presets.NAME]: a sampling preset, and perhaps its system prompt."""
 
@@ -117,6 +123,7 @@ class Config(Table, frozen=True):
     ui: UiTable = UiTable()
     engine: EngineTable = EngineTable()
     spec: SpecTable = SpecTable()
+    lookup: LookupTable = LookupTable()
     sampling: SamplingOptions = SamplingOptions()
     keymap: dict[str, str] = {}
     presets: dict[str, PresetTable] = {}
@@ -143,6 +150,7 @@ SECTIONS: dict[str, type[msgspec.Struct]] = {
     "ui.provenance": ProvenanceTable,
     "engine": EngineTable,
     "spec": SpecTable,
+    "lookup": LookupTable,
     "sampling": SamplingOptions,
 }
 KEYS = (

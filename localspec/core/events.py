@@ -48,7 +48,7 @@ class Proposal(Record, frozen=True):
 
 
 class Token(Record, frozen=True):
-    """One committed token: its source, and its position in the draft if it was drafted.
+    """One committed token: its source; if it was drafted, its position in the draft and the kind of its `drafter`.
 
     "edited" is a word of the user's in an answer: never encoded, its `id` is -1. `text` is "" while the token ends
     inside a character; the token that completes it carries the whole.
@@ -60,6 +60,7 @@ class Token(Record, frozen=True):
     pos: int | None = None
     logprob: float | None = None
     alt: Proposal | None = None
+    drafter: str = ""
 
 
 class ModelCard(Record, frozen=True):
@@ -125,6 +126,19 @@ def share_accepted(accepted: int, rejected: int) -> float | None:
     return accepted / tested if tested else None
 
 
+class DrafterSums(Record, frozen=True):
+    """The tokens that drafters of one kind proposed in a generation; those that were neither accepted nor rejected
+    were never tested."""
+
+    drafted: int = 0
+    accepted: int = 0
+    rejected: int = 0
+
+    @property
+    def acceptance_rate(self) -> float | None:
+        return share_accepted(self.accepted, self.rejected)
+
+
 class Stats(Record, frozen=True):
     """The sums of one generation. Rates are properties, added to JSON by `stats.to_dict`. Times in milliseconds."""
 
@@ -163,6 +177,8 @@ class Stats(Record, frozen=True):
     """The stop text that ended the answer, of those that were asked for; `finish_reason` is "stop" then."""
     read_as: str = ""
     """The question as the model read it, where that is not as it was typed."""
+    by_drafter: dict[str, DrafterSums] = {}
+    """The drafted tokens by the kind of drafter that proposed them."""
 
     @property
     def predicted_per_second(self) -> float:
@@ -236,6 +252,9 @@ class Prefill(Event, frozen=True):
 class Step(Event, frozen=True):
     """One round as text. drafted = accepted + len(rejected) + ignored.
 
+    `drafters`: the kind of drafter of each drafted token. `origin`: where the looked-up ones were copied from.
+    `position`: the tokens in the context before the round.
+
     "edited" is no round of a model: the user's text at the beginning of an answer, in no figure."""
 
     kind: Literal["plain", "draft", "edited"]
@@ -246,6 +265,9 @@ class Step(Event, frozen=True):
     draft_ms: float = 0.0
     verify_ms: float = 0.0
     rejected: tuple[Proposal, ...] = ()
+    drafters: tuple[str, ...] = ()
+    origin: Origin | None = None
+    position: int = 0
 
     @property
     def text(self) -> str:

@@ -258,13 +258,24 @@ class Template(Record, frozen=True):
     stop: tuple[str, ...] = ()
 
 
+class Reference(Record, frozen=True):
+    """A text that a look-up may copy from, beside the conversation: an answer on another branch of the chat, a file, or
+    an answer in a kept chat. `name` is the user's word for it. `before`: the last messages that an answer follows."""
+
+    kind: Literal["branch", "file", "chat"]
+    name: str
+    text: str
+    before: tuple[Message, ...] = ()
+
+
 class GenerateRequest(Record, frozen=True, tag="ask"):
     """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`.
 
     `continues`: the last message is the assistant's, and goes on where it was cut. `speculate` sets aside, for this
     answer, the engine's current mode; with `exit_layer` the target's first layers draft it, whatever the usual
     drafter. `draft_probabilities`: rejected proposals come with both probabilities, which costs a little time.
-    `template` replaces the model's own.
+    `template` replaces the model's own. `references`: texts that a look-up may copy from, of a kind the newest first;
+    they change no answer.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -277,3 +288,4 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     exit_layer: int | None = None
     draft_probabilities: bool = False
     template: Template | None = None
+    references: tuple[Reference, ...] = ()

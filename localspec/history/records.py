@@ -13,7 +13,7 @@ from typing import Literal, Self, TypedDict
 import msgspec
 
 from localspec.core.errors import NoSuchChat
-from localspec.core.events import FinishReason, Record, Stats, Step, per_second, share_accepted
+from localspec.core.events import DrafterSums, FinishReason, Record, Stats, Step, per_second, share_accepted
 from localspec.core.requests import Role
 from localspec.history.tree import Tree
 
@@ -210,6 +210,7 @@ class ModelTotals(Record, frozen=True):
 
     `draft` is what --draft takes for the drafter, "" for none; `quant` is "" where it was not recorded.
     `compared_ms` is the time of answers whose speed-up was measured; without a draft they would have taken `plain_ms`.
+    `by_drafter`: the drafted tokens by the kind of drafter that proposed them.
     """
 
     target: str
@@ -223,6 +224,7 @@ class ModelTotals(Record, frozen=True):
     draft_n_rejected: int
     compared_ms: float
     plain_ms: float
+    by_drafter: dict[str, DrafterSums] = msgspec.field(default_factory=dict)
 
     @property
     def predicted_per_second(self) -> float:

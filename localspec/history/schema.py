@@ -89,6 +89,12 @@ def m007_unsent_messages(db: sqlite3.Connection) -> None:
         db.execute(statement)
 
 
+@migration
+def m008_drafters(db: sqlite3.Connection) -> None:
+    """Adds a view of what each kind of drafter proposed for an answer; one that was written before has no row."""
+    db.execute(DRAFTED)
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
@@ -177,4 +183,11 @@ UNSENT = (
          content TEXT NOT NULL, attachments_json TEXT NOT NULL) STRICT""",
     "CREATE INDEX unsent_conv ON unsent(conversation_id)",
 )
+DRAFTED = """
+CREATE VIEW drafted AS
+SELECT message_id, kind.key AS drafter, json_extract(kind.value, '$.drafted') AS drafted,
+  json_extract(kind.value, '$.accepted') AS accepted, json_extract(kind.value, '$.rejected') AS rejected
+FROM generation, json_each(iif(json_valid(stats_json), stats_json, '{}'), '$.by_drafter') AS kind
+WHERE kind.type = 'object'
+"""
 TABLES = {"conversation", "message", "generation", "attachment", "message_fts", "title_fts", "attachment_fts", "unsent"}

@@ -5,6 +5,11 @@ Knows the tables, and no rates: those are properties of the records.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
+import msgspec
+
+from localspec.core.events import DrafterSums
 from localspec.history.database import Database
 from localspec.history.records import ModelTotals, Totals
 
@@ -20,13 +25,21 @@ SELECT target, coalesce(draft, ''), coalesce(quant, ''), count(*), total(prompt_
   total(iif(baseline_source = 'calibrated', 0, predicted_ms * speedup))
 FROM generation GROUP BY 1, 2, 3 ORDER BY sum(count(*)) OVER (PARTITION BY target) DESC, 1, 4 DESC, 2, 3
 """
+BY_DRAFTER = """
+SELECT target, coalesce(draft, ''), coalesce(quant, ''), drafter, total(drafted), total(accepted), total(rejected)
+FROM drafted JOIN generation USING (message_id) GROUP BY 1, 2, 3, 4
+"""
 
 
 def totals(database: Database) -> Totals:
     with database.snapshot():
         ((chats, messages, file_bytes),) = database.read(COUNTS)
-        models = database.read(BY_MODEL)
-    return Totals(chats, messages, file_bytes, tuple(model(*row) for row in models))
+        models, kinds = database.read(BY_MODEL), database.read(BY_DRAFTER)
+    by_drafter = defaultdict[tuple[str, ...], dict[str, DrafterSums]](dict)
+    for target, draft, quant, kind, *sums in kinds:
+        by_drafter[target, draft, quant][kind] = DrafterSums(*map(int, sums))
+    found = (msgspec.structs.replace(model(*row), by_drafter=by_drafter[tuple(row)[:3]]) for row in models)
+    return Totals(chats, messages, file_bytes, tuple(found))
 
 
 def model(target: str, draft: str, quant: str, answers: int, *sums: float) -> ModelTotals:

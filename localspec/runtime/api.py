@@ -26,12 +26,14 @@ from localspec.core.requests import (
     GenerateRequest,
     LoadRequest,
     Message,
+    Reference,
     SamplingOptions,
     SpecWish,
     draft_length,
 )
 from localspec.core.trace import TracedRound
 from localspec.core.weight_formats import INT8_THRESHOLD
+from localspec.history.references import answer
 from localspec.runtime.model import Model
 from localspec.runtime.open import open_model
 
@@ -115,15 +117,18 @@ class LLM:
         stop: str | Sequence[str] = (),
         continues: bool = False,
         speculate: bool | None = None,
+        references: Sequence[Reference] = (),
         **sampling: Any,
     ) -> Stream:
         """Events of one answer. A string is completed as it is; messages go through the chat template.
 
         `continues`: the last message is the assistant's, and goes on. `speculate`: with drafts, or without.
+        `references`: texts that a look-up may copy from, the newest first.
         sampling: the fields of SamplingOptions (temperature, seed, …).
         """
         asked = make_request(prompt, max_tokens, stop, sampling)
-        return self.answer(msgspec.structs.replace(asked, continues=continues, speculate=speculate))
+        more = {"continues": continues, "speculate": speculate, "references": tuple(references)}
+        return self.answer(msgspec.structs.replace(asked, **more))
 
     def answer(self, request: GenerateRequest, *, trace: Callable[[TracedRound], object] | None = None) -> Stream:
         """Streams the answer to a request record, as the chat's pipe carries it; `trace` is called with every
@@ -174,13 +179,15 @@ class Chat:
         return self._stream([*self.messages, Message("user", text)])
 
     def retry(self) -> Result:
-        """Answer the last user turn again; the prompt is in the cache already."""
-        turns = list(self.messages)
+        """Answer the last user turn again; the prompt is in the cache already, and a look-up copies from the answer
+        before."""
+        turns, before = list(self.messages), list[Reference]()
         while turns and turns[-1].role == "assistant":
-            turns.pop()
+            text = turns.pop().content
+            before.append(answer("branch", "", turns, text))
         if not turns or turns[-1].role != "user":
             raise UsageError("There is nothing to answer again.", hint="Send a message first.")
-        return self._stream(turns).result()
+        return self._stream(turns, *before).result()
 
     def resume(self) -> Result:
         """Go on with the last answer, which was cut. The result is what is new; `messages` has the answer whole."""
@@ -190,8 +197,9 @@ class Chat:
         stream = self._llm.stream(self.messages, continues=True, **self._options)
         return ChatStream(stream, turns, self.messages, last.content).result()
 
-    def _stream(self, turns: list[Message]) -> ChatStream:
-        return ChatStream(self._llm.stream(turns, **self._options), turns, self.messages)
+    def _stream(self, turns: list[Message], *before: Reference) -> ChatStream:
+        references = (*before, *self._options.get("references", ()))
+        return ChatStream(self._llm.stream(turns, **{**self._options, "references": references}), turns, self.messages)
 
     def branch(self) -> Chat:
         """A copy that goes its own way."""

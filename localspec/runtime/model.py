@@ -46,6 +46,7 @@ from localspec.runtime.drafting import Drafting, without_drafter, without_failed
 from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_otherwise
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
+from localspec.runtime.references import References
 from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
 from localspec.runtime.shortening import remedies, turns_over
 from localspec.runtime.stats import Tally
@@ -72,6 +73,7 @@ class Model:
         self._read_by_drafters = 0  # bytes, by drafters that were dropped
         self._notice: Notice | None = None
         self._flat_noticed = False
+        self._references = References(parts.folding)
 
     def answer(
         self,
@@ -126,6 +128,7 @@ class Model:
                 reason = "stop" if stop_text else done.ended or reason
                 if trace is not None:
                     trace(traced(done, step, writer.tokenizer))
+                self._references.add(step)
                 yield self._tallied(step)
                 yield from self._faults()
         except Cancelled:
@@ -246,8 +249,10 @@ class Model:
             request = msgspec.structs.replace(request, stop=(*request.stop, *template.stop))
             ids = [prompter.tokenizer.token_to_id(text) for text in template.stop]
             stop_ids |= prompter.control_ids.intersection(ids)
-        usable = prompter.num_ids
-        sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=usable)
+        self._references.begin()
+        if lookup := self._parts.drafting.lookup:
+            lookup.refer(self._references.texts(request, prompter))
+        sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=prompter.num_ids)
         self._look = FirstLook(make_sampler(sampling, greedy_draft=self._parts.drafting.greedy))
         sampler: Sampler = RecordingSampler(self._look) if request.draft_probabilities else self._look
         self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
@@ -304,7 +309,7 @@ class Model:
         last = len(session.tokens) + most
         for bare in self._sparing_memory(lambda: decode(session, policy, max_tokens=last - len(session.tokens))):
             done = replace(bare, probabilities=sampler.probabilities) if isinstance(sampler, RecordingSampler) else bare
-            step = writer.step(done)
+            step = writer.step(done, len(session.tokens) - len(done.tokens))
             session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
             if writer.stopped:

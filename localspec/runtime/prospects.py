@@ -1,5 +1,5 @@
-"""What drafts for a model, or could: its own early layers, the catalogue's draft model, smaller models of this machine;
-and what each brought where it was measured.
+"""What drafts for a model, or could: look-up, alone or in front of its own early layers, of the catalogue's draft model
+or of smaller models of this machine; and what each brought where it was measured.
 
 Reads headers, tokenizers and the history. Asks no hub and loads nothing.
 """
@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 
 from localspec.core import paths
 from localspec.core.errors import LocalspecError, NotDownloaded
-from localspec.engine.drafters.table import EARLY_EXIT, has_model
+from localspec.core.events import Stats
+from localspec.engine.drafters.table import EARLY_EXIT, IN_FRONT, LOOKUP, has_model, together
 from localspec.engine.generic_arch import read_any
 from localspec.history import History, ModelTotals
 from localspec.models.catalog import Catalog, Entry, fetch
@@ -25,6 +26,7 @@ from localspec.runtime.pairs import LARGEST_SHARE, TRANSLATE, by_promise, is_sma
 MOST_COMPARED = 5  # models whose tokenizers are compared: each takes a second, once
 TRAINED = "trained for early exit"
 UNTRAINED = "not known to be trained for early exit: most drafts would be rejected"
+COPIES = "copies what stood in this chat before; needs no model"
 FITTING = f"A draft model has the same tokens and at most 1/{LARGEST_SHARE} of the size."
 LONG_MS = 60_000.0  # of answers that were compared with plain rounds: less may be one kind of text
 PAYS = 1.01  # below it, what was measured is no gain
@@ -54,6 +56,7 @@ def prospects(entry: Entry, target: Snapshot, catalog: Catalog, quant: str) -> I
     if not read_any(target.config).can_rewind:
         return
     known = measured(entry.name, quant)
+    yield with_figures(Prospect(LOOKUP.name, LOOKUP.label(""), COPIES, suits=True), known)
     for one in (*early_exits(entry, target), *absent(entry, catalog), *here(target, catalog)):
         yield with_figures(one, known)
 
@@ -65,7 +68,7 @@ def early_exits(entry: Entry, target: Snapshot) -> Iterator[Prospect]:
     if layers > 1:
         layer = known or max(layers // 4, 1)
         detail = TRAINED if known else UNTRAINED
-        yield Prospect(f"{EARLY_EXIT.name}:{layer}", f"early exit {layer}", detail, suits=known is not None)
+        yield beside_lookup(f"{EARLY_EXIT.name}:{layer}", EARLY_EXIT.label(str(layer)), detail, suits=known is not None)
 
 
 def absent(entry: Entry, catalog: Catalog) -> Iterator[Prospect]:
@@ -88,7 +91,12 @@ def here(target: Snapshot, catalog: Catalog) -> Iterator[Prospect]:
             verdict = pair(target, one)
             if verdict.ok:
                 detail = DETAILS.get(verdict.reason, SAME)
-                yield Prospect(one.name, one.name, detail, suits=detail == SAME)
+                yield beside_lookup(one.name, one.name, detail, suits=detail == SAME)
+
+
+def beside_lookup(draft: str, name: str, detail: str, *, suits: bool) -> Prospect:
+    """A drafter with a look-up in front, as it drafts unasked."""
+    return Prospect(f"{IN_FRONT}{draft}", together(name, lookup=True), detail, suits)
 
 
 def measured(target: str, quant: str) -> Sequence[ModelTotals]:
@@ -111,3 +119,10 @@ def with_figures(one: Prospect, known: Sequence[ModelTotals]) -> Prospect:
         detail=f"{one.detail}; it saved no time in {found.compared_ms / 60_000:.0f} min of answers here",
         suits=False,
     )
+
+
+def with_current(one: Prospect, draft: str | None, stats: Stats) -> Prospect:
+    """The prospect with the figures of the last answer, where `draft` wrote that and none are kept of it."""
+    if one.draft != draft or one.speedup is not None:
+        return one
+    return replace(one, speedup=stats.speedup, acceptance=stats.acceptance_rate)

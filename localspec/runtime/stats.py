@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from localspec.core.events import AnyEvent, Done, Event, Prefill, Ready, Stats, Step
+from localspec.core.events import AnyEvent, Done, DrafterSums, Event, Prefill, Ready, Stats, Step
 
 PROBES_NEEDED = 10  # in a mean of fewer a single one decides: the screen shows ×–
 MEDIAN_OF = 3  # rounds, at least
@@ -215,7 +215,27 @@ def add_step(stats: Stats, step: Step) -> Stats:
         draft_ms=stats.draft_ms + step.draft_ms,
         verify_ms=stats.verify_ms + step.verify_ms,
         context_used=stats.context_used + len(step.tokens),
+        by_drafter=added_by_drafter(stats.by_drafter, sums_of(step)) if step.drafters else stats.by_drafter,
     )
+
+
+def sums_of(step: Step) -> dict[str, DrafterSums]:
+    """A round's draft by the kind of drafter of each of its tokens."""
+    kinds, accepted, tested = step.drafters, step.accepted, step.accepted + len(step.rejected)
+    return {
+        kind: DrafterSums(kinds.count(kind), kinds[:accepted].count(kind), kinds[accepted:tested].count(kind))
+        for kind in dict.fromkeys(kinds)
+    }
+
+
+def added_by_drafter(first: dict[str, DrafterSums], then: dict[str, DrafterSums]) -> dict[str, DrafterSums]:
+    """Two sums as one."""
+    none = DrafterSums()
+    pairs = {kind: (first.get(kind, none), then.get(kind, none)) for kind in (*first, *then)}
+    return {
+        kind: DrafterSums(a.drafted + b.drafted, a.accepted + b.accepted, a.rejected + b.rejected)
+        for kind, (a, b) in pairs.items()
+    }
 
 
 SUMS = (
@@ -246,6 +266,7 @@ def joined(first: Stats, then: Stats) -> Stats:
         ttft_ms=first.ttft_ms or then.ttft_ms,
         accepted_counts=added(first.accepted_counts, then.accepted_counts),
         tested_counts=added(first.tested_counts, then.tested_counts),
+        by_drafter=added_by_drafter(first.by_drafter, then.by_drafter),
         speedup=sum((part.speedup or 0) * part.predicted_ms for part in measured) / spent if spent else None,
     )
 
@@ -269,6 +290,8 @@ def to_dict(record: Event | Stats) -> dict[str, Any]:  # Any: this is JSON
     if isinstance(stats, Stats):
         where = plain if stats is record else plain["stats"]
         where.update({name: getattr(stats, name) for name in RATES})
+        for kind, sums in stats.by_drafter.items():
+            where["by_drafter"][kind]["acceptance_rate"] = sums.acceptance_rate
     if "spec" in plain:
         plain["spec"]["k"] = str(plain["spec"]["k"])  # text, even for a number
     return plain

@@ -24,8 +24,9 @@ class Writer:
         self.held = ""  # what may yet turn out to begin a stop string
         self.stopped = ""
 
-    def step(self, done: Round) -> Step:
-        """The round as text. After a stop string, tokens are fewer than the round's."""
+    def step(self, done: Round, before: int = 0) -> Step:
+        """The round as text, with `before` tokens in the context. After a stop string, tokens are fewer than the
+        round's."""
         tokens = []
         for position, id in enumerate(done.tokens):
             tokens.append(self.token(done, position, self.release(self.detokenizer.push(id))))
@@ -44,11 +45,15 @@ class Writer:
             draft_ms=1000 * done.draft_seconds,
             verify_ms=1000 * done.verify_seconds,
             rejected=tuple(self.proposal(done, position) for position in range(accepted, done.drafted - ignored)),
+            drafters=done.drafters,
+            origin=done.choice.offer.origin if done.drafted and done.choice.offer else None,
+            position=before,
         )
 
     def token(self, done: Round, position: int, text: str) -> Token:
         if position < done.accepted:
-            return Token(done.tokens[position], text, "draft", pos=position)
+            drafter = done.drafters[position] if done.drafters else ""
+            return Token(done.tokens[position], text, "draft", pos=position, drafter=drafter)
         missed = done.accepted < done.drafted
         source: Source = "fix" if missed else "bonus" if done.drafted else "plain"
         return Token(done.tokens[position], text, source, alt=self.proposal(done, position) if missed else None)

@@ -14,6 +14,7 @@ PROGRAMS = {
     "exam": "exam.__main__",
     "exam.speed": "exam.speed",
     "levels": "levels",
+    "lookup_scan": "lookup_scan",
     "offload": "offload",
     "pieces": "pieces.__main__",
     "quality": "quality",

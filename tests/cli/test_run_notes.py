@@ -9,9 +9,13 @@ from collections.abc import Iterator
 import pytest
 
 from localspec.cli import run
-from localspec.cli.run import Output, open_quietly
+from localspec.cli.run import Output, open_quietly, references
+from localspec.config.tables import ChatTable, Config, LookupTable
+from localspec.core import paths
 from localspec.core.events import Loading, Notice
 from localspec.core.requests import LoadRequest
+from localspec.history import History
+from tests.support.chats import chat
 
 NOTE = Notice("info", "format", "Loaded in int8 (139 MB).", "Full precision: --quant fp32")
 WARNING = Notice("warning", "device", "The GPU is not used.")
@@ -57,3 +61,30 @@ def test_verbose_says_all_of_it_each_time_and_in_a_pipe_too(monkeypatch: pytest.
         told = said(monkeypatch, io.StringIO(), verbose=True)
         assert "loading weights 50 %" in told
         assert NOTE.message in told
+
+
+ALLOWED = Config(lookup=LookupTable(kept_chats=True))
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent"),
+    [
+        (ALLOWED, ["first"]),
+        (Config(), []),
+        (Config(lookup=ALLOWED.lookup, chat=ChatTable(history=False)), []),
+    ],
+)
+def test_kept_chats_are_copied_from_only_where_the_user_allows_it(history: History, settings: Config, sent: list[str]):
+    chat(history, "one", "first")
+    assert [one.text for one in references(settings)] == sent
+
+
+def test_where_there_is_no_history_none_is_made():
+    assert references(ALLOWED) == ()
+    assert not paths.history_file().exists()
+
+
+def test_a_history_that_cannot_be_read_is_no_reason_not_to_answer():
+    paths.history_file().parent.mkdir(parents=True, exist_ok=True)
+    paths.history_file().mkdir()
+    assert references(ALLOWED) == ()

@@ -17,6 +17,7 @@ from torch import Tensor
 from localspec.engine import acceptance
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.lookup import LookupDrafter, Text
 from localspec.engine.lengths import Shorten, never
 from localspec.engine.policy import Constant
 from localspec.engine.protocols import Sampler
@@ -212,6 +213,15 @@ def test_texts_under_different_seeds_have_the_targets_joint_law() -> None:
 def test_early_exit_samples_the_targets_joint_law() -> None:
     """Generations of a real decoder. Fixed seed; false alarm 1e-6 by chi-square."""
     check_early_exit(ENOUGH)
+
+
+@pytest.mark.parametrize("sampling", SHAPES[:2], ids=["all", "top-k"])
+def test_looked_up_drafts_leave_samples_the_targets_joint_law(sampling: Sampling) -> None:
+    """Copies of a text in which every pair of tokens stands. Fixed seed; false alarm 1e-6 by chi-square, each."""
+    drafter, sampler = LookupDrafter(), Rejection(sampling, torch.Generator().manual_seed(29))
+    drafter.refer([Text("file", "", [0, 0, 1, 0, 2, 1, 1, 2, 2, 0])])
+    session = Session(ScriptedModel(V, table=TARGET), drafter)
+    check_law(through_the_loop(session, lambda _: sampler, 3, ENOUGH), markov(sampling))
 
 
 @pytest.mark.slow

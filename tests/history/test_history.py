@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from localspec.core import paths
 from localspec.core.errors import NoSuchChat
+from localspec.core.events import DrafterSums
 from localspec.history import (
     Answer,
     Attachment,
@@ -404,6 +405,27 @@ def test_an_earlier_versions_speed_up_against_another_start_counts_in_no_figure(
     history._database.write(lambda db: db.execute(f"{calibrated} WHERE message_id = 2"))
     assert history.totals().models[0].compared_ms == pytest.approx(compared)
     assert history.totals().models[0].speedup == pytest.approx(1.25)
+
+
+def test_totals_have_the_drafts_of_each_kind_of_drafter_and_none_of_answers_from_before(history: History):
+    by_drafter = {"lookup": DrafterSums(5, 3, 1), "early-exit": DrafterSums(2, 2, 0)}
+    for known in (by_drafter, by_drafter, {}):
+        given = answer()
+        sums = replace(given.generation.stats, by_drafter=known)
+        made = replace(given.generation, stats=sums)
+        saved = chat(history, "Once?", "")[-1]
+        history.save(saved.id, replace(given, generation=made))
+        assert history.open(saved.chat_id).branch[-1].generation == made
+    (model,) = history.totals().models
+    assert model.by_drafter == {"lookup": DrafterSums(10, 6, 2), "early-exit": DrafterSums(4, 4, 0)}
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", '{"by_drafter": 3}', '{"by_drafter": {"lookup": 3}}'])
+def test_drafts_that_cannot_be_read_leave_the_totals(history: History, broken: str):
+    history.save(chat(history, "Once?", "")[-1].id, answer())
+    history._database.write(lambda db: db.execute("UPDATE generation SET stats_json = ?", (broken,)))
+    (model,) = history.totals().models
+    assert (model.answers, model.by_drafter) == (1, {})
 
 
 def test_a_trial_of_one_drafter_or_format_marks_no_other(history: History):

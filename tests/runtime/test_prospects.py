@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_fields
+
 import pytest
 from msgspec.structs import replace
 
 from localspec.core import paths
+from localspec.core.events import Stats
 from localspec.history import History
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import pairs
-from localspec.runtime.prospects import SAME, TRAINED, UNTRAINED, Prospect, prospects
+from localspec.runtime.prospects import COPIES, SAME, TRAINED, UNTRAINED, Prospect, prospects, with_current
 from tests.runtime.test_known_pairs import GUIDE, fetch
 from tests.support.chats import answer, chat
 
@@ -22,8 +25,10 @@ def of(name: str, quant: str = "int8") -> list[Prospect]:
 
 
 def test_a_model_that_the_catalogue_has_trained_for_early_exit_drafts_by_it():
-    first = of("guide")[0]
-    assert (first.draft, first.detail, first.suits) == ("early-exit:2", TRAINED, True)
+    lookup, first, *_ = of("guide")
+    assert (lookup.draft, lookup.detail, lookup.suits, lookup.speedup) == ("lookup", COPIES, True, None)
+    assert (first.draft, first.name) == ("lookup+early-exit:2", "look-up + early exit 2")
+    assert (first.detail, first.suits) == (TRAINED, True)
 
 
 def test_of_another_model_it_is_said_that_it_may_not_be_and_what_fits_beside_it(monkeypatch: pytest.MonkeyPatch):
@@ -32,10 +37,11 @@ def test_of_another_model_it_is_said_that_it_may_not_be_and_what_fits_beside_it(
     fetch("org/small", GUIDE / "draft")
     found = of("org/big")
     assert [(one.draft, one.detail, one.suits) for one in found] == [
-        ("early-exit:3", UNTRAINED, False),
-        ("org/small", SAME, True),
+        ("lookup", COPIES, True),
+        ("lookup+early-exit:3", UNTRAINED, False),
+        ("lookup+org/small", SAME, True),
     ]
-    assert [(one.speedup, one.missing) for one in found] == [(None, "")] * 2
+    assert [(one.speedup, one.missing) for one in found] == [(None, "")] * 3
 
 
 def test_the_catalogues_draft_model_that_is_not_here_is_named_with_its_command():
@@ -66,12 +72,21 @@ def test_a_drafter_that_saved_no_time_over_a_long_while_is_said_to(speedup: floa
 def test_what_was_measured_of_this_pair_in_this_format_stands_beside_it():
     with History() as history:
         given = answer()
-        measured = ("early-exit:2", "int8", 1.5), ("early-exit:2", "fp32", 0.5), ("other", "int8", 9)
+        measured = ("lookup+early-exit:2", "int8", 1.5), ("lookup+early-exit:2", "fp32", 0.5), ("lookup", "int8", 9)
         for draft, quant, speedup in measured:
             made = replace(given.generation, target="guide", draft=draft, quant=quant)
             made = replace(made, stats=replace(made.stats, speedup=speedup))
             history.save(chat(history, "Once?", "")[-1].id, replace(given, generation=made))
-    first = of("guide")[0]
-    assert first.speedup == pytest.approx(1.5)
+    lookup, first, *_ = of("guide")
+    assert (lookup.speedup, first.speedup) == (pytest.approx(9), pytest.approx(1.5))
     assert first.acceptance == pytest.approx(2 / 3)
-    assert of("guide", "bf16")[0].speedup is None
+    assert {one.speedup for one in of("guide", "bf16")} == {None}
+
+
+def test_where_none_is_kept_the_last_answers_figures_stand_beside_its_drafter():
+    stats = Stats(speedup=1.4, draft_n_accepted=3, draft_n_rejected=1)
+    one = Prospect("lookup", "look-up", COPIES, suits=True)
+    assert with_current(one, "lookup", stats) == replace_fields(one, speedup=1.4, acceptance=0.75)
+    assert with_current(one, "early-exit:2", stats) == one
+    kept = replace_fields(one, speedup=1.2)
+    assert with_current(kept, "lookup", stats) == kept

@@ -12,6 +12,7 @@ import pytest
 from localspec.core.events import (
     AnyEvent,
     Done,
+    DrafterSums,
     Failure,
     Loading,
     Memory,
@@ -28,7 +29,16 @@ from localspec.core.events import (
 )
 from localspec.engine.policy import Policy
 from localspec.engine.protocols import Round
-from localspec.runtime.stats import PROBES_KEPT, PROBES_NEEDED, SpeedMeter, Tally, add_step, steady_mean, to_dict
+from localspec.runtime.stats import (
+    PROBES_KEPT,
+    PROBES_NEEDED,
+    SpeedMeter,
+    Tally,
+    add_step,
+    joined,
+    steady_mean,
+    to_dict,
+)
 from tests.support.virtual_time import policy_of, world
 
 Cost = Callable[[int], float]
@@ -343,3 +353,16 @@ def test_a_second_model_starts_a_new_baseline():
 def test_rounds_of_the_virtual_world_are_rounds():
     done = world(policy_of("2"), lambda k: 1.0 + k, lambda _: 1.0, tokens=10)
     assert all(isinstance(one, Round) and one.drafted in (0, 2) for one in done)
+
+
+def test_drafts_are_summed_by_the_kind_of_drafter_too():
+    wrong = Proposal(1, "x")
+    first = Step("draft", (), 4, 2, 1, rejected=(wrong,), drafters=("early-exit", "lookup", "lookup", "lookup"))
+    second = Step("draft", (), 1, 1, 0, drafters=("early-exit",))
+    stats = add_step(add_step(add_step(Stats(), first), Step("plain", ())), second)
+    assert stats.by_drafter == {"early-exit": DrafterSums(2, 2, 0), "lookup": DrafterSums(3, 1, 1)}
+    assert sum(sums.drafted for sums in stats.by_drafter.values()) == stats.draft_n
+    assert joined(stats, stats).by_drafter == {"early-exit": DrafterSums(4, 4, 0), "lookup": DrafterSums(6, 2, 2)}
+    looked_up = to_dict(stats)["by_drafter"]["lookup"]
+    assert looked_up == {"drafted": 3, "accepted": 1, "rejected": 1, "acceptance_rate": 0.5}
+    assert msgspec.json.decode(msgspec.json.encode(stats), type=Stats) == stats

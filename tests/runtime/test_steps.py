@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 from tokenizers import Tokenizer
 
-from localspec.core.events import Proposal, Step
-from localspec.engine.protocols import DraftProbabilities, Round
+from localspec.core.events import Origin, Proposal, Step
+from localspec.engine.protocols import Choice, DraftProbabilities, Offer, Round
 from localspec.runtime.prompt_reuse import keep_spelling, stretches
 from localspec.runtime.steps import Writer, overlap
 from tests.support.tokenizers import KINDS, gpt2_like
@@ -69,7 +69,7 @@ def test_text_ends_before_the_first_stop_string_however_the_tokens_fall(tokenize
             steps.append(writer.step(done))
             if writer.stopped:
                 break
-        assert writer.stopped == (stop in whole)
+        assert writer.stopped == (stop if stop in whole else "")
         assert texts(steps) == whole.split(stop, 1)[0]
 
 
@@ -107,7 +107,7 @@ def test_a_stop_string_in_the_targets_own_token_still_counts_the_rejection(token
     writer = Writer(tokenizer, ["!"])
     a, b, bang = (tokenizer.encode(text).ids[0] for text in "ab!")
     step = writer.step(drafted([a, bang], [a, b], 1))
-    assert (step.text, writer.stopped) == ("a", True)
+    assert (step.text, writer.stopped) == ("a", "!")
     assert (step.accepted, len(step.rejected), step.ignored) == (1, 1, 0)
     assert [token.source for token in step.tokens] == ["draft", "fix"]
 
@@ -295,3 +295,15 @@ def test_kept_ids_always_have_the_text_that_was_asked_for(tokenizer: Tokenizer):
 def test_stretches_are_cut_before_and_after_control_tokens():
     assert stretches([90, 1, 2, 91, 92, 3], CONTROL) == [[90], [1, 2], [91], [92], [3]]
     assert stretches([], CONTROL) == []
+
+
+def test_who_drafted_each_token_and_where_it_was_copied_from_stand_in_the_step(tokenizer: Tokenizer):
+    a, b, c = (tokenizer.encode(text).ids[0] for text in "abc")
+    kinds, origin = ("early-exit", "lookup", "lookup"), Origin("file", "notes.md", 7)
+    choice = Choice(3, Offer("lookup", 3, (a, b, c), origin=origin))
+    done = drafted([a, b, a], [a, b, c], 2, drafters=kinds, choice=choice)
+    step = Writer(tokenizer).step(done, 40)
+    assert (step.drafters, step.origin, step.position) == (kinds, origin, 40)
+    assert [token.drafter for token in step.tokens] == ["early-exit", "lookup", ""]
+    bare = Writer(tokenizer).step(Round((a,), (), 0, 0.0, 0.0, choice=choice))
+    assert (bare.drafters, bare.origin) == ((), None), "nothing was copied after all"

@@ -11,7 +11,7 @@ from textual.theme import Theme
 from textual.widgets import HelpPanel
 
 from localspec.config.tables import Config, PresetTable
-from localspec.core.events import Notice, Stats
+from localspec.core.events import DrafterSums, Notice, Stats
 from localspec.core.requests import Message, SamplingOptions
 from localspec.history import recall
 from localspec.models.catalog import Catalog, DraftEntry
@@ -82,7 +82,7 @@ async def test_what_an_argument_may_be_is_offered_where_it_is_known():
             ("/preset ", {*config.all_presets}),
             ("/model g", {"guide"}),
             ("/draft e", {"exit2", "early-exit"}),
-            ("/draft ", {"exit2", "early-exit", "auto", "off", *tuning.catalog.models}),
+            ("/draft ", {"exit2", "early-exit", "lookup", "auto", "off", *tuning.catalog.models}),
             ("/theme no", {"nocturne", "nord"}),
         ]:
             stage.chat.prompt.completion.follow(typed, typed)
@@ -398,6 +398,12 @@ def test_what_plain_would_be_is_on_the_footing_of_the_speed():
     assert "plain       66.7 tok/s, estimated from the speed-up" in told
     assert "speed-up    ×1.50 in the rounds" in told
     assert "120.0" not in told
+
+
+def test_the_report_has_what_each_kind_of_drafter_proposed():
+    sums = {"lookup": DrafterSums(1200, 900, 100), "early-exit": DrafterSums(5, 0, 0)}
+    told = answer_report(Stats(predicted_n=6, predicted_ms=60.0, draft_n=1205, by_drafter=sums)).splitlines()
+    assert {"look-up     1,200: 900 accepted, 90 %", "early exit  5: 0 accepted"} <= {*told}
 
 
 async def test_what_has_just_been_told_is_not_told_again():

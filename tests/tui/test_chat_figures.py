@@ -399,7 +399,7 @@ async def test_the_legend_is_there_three_times_whatever_the_starts_and_then_in_t
             await stage.pilot.press("shift+f3", "f1")
             await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
             stage.app.screen.query_one("#help").scroll_end(animate=False)
-            await stage.sees("drafted", "bonus", "by the target, where the draft was wrong")
+            await stage.sees("look-up", "bonus", "by the target, where the draft was wrong")
             assert hints.STORE.read() == {"legend": times + 1}, "another view of tokens is not another time"
 
 

@@ -151,11 +151,13 @@ async def test_without_a_drafter_f5_shows_what_could_draft_and_others_say_where_
         await stage.pilot.press("f5")
         await stage.until(lambda: stage.app.screen is stage.chat)
         await stage.send("/why")
-        await stage.sees("early exit 2  trained for early exit")
+        await stage.sees(
+            "×–  look-up  copies what stood in this chat before", "look-up + early exit 2  trained for early exit"
+        )
         loaded: list[tuple[str, str | None]] = []
         stage.chat.models.choose = lambda model, draft=None: loaded.append((model, draft))  # type: ignore[method-assign]
-        await stage.pilot.press("home", "enter")
-        await stage.until(lambda: loaded == [("guide", "early-exit:2")])
+        await stage.pilot.press("home", "down", "enter")
+        await stage.until(lambda: loaded == [("guide", "lookup+early-exit:2")])
         assert not stage.engine.wishes
 
 

@@ -59,7 +59,7 @@ async def test_f3_shows_the_tokens_and_the_markdown_again():
         assert "**" not in stage.seen
         assert "bonus" not in stage.seen
         await stage.pilot.press("f3")
-        await stage.sees(AS_TOKENS, "drafted bonus fix plain «edited»")
+        await stage.sees(AS_TOKENS, "draft look-up bonus fix plain «edited»")
         await stage.pilot.press("f3")
         await stage.until(lambda: "md [tok]" not in stage.seen and "Once upon aso far end" in stage.seen)
 

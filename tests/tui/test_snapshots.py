@@ -74,7 +74,7 @@ async def test_an_answer(name: str, size: tuple[int, int], keys: list[str]):
         await told(stage)
         await stage.pilot.press(*keys)
         if "shift+f3" in keys:
-            await stage.sees("p draft/model›")  # once it is known how often it was explained
+            await stage.sees(" .6/.2›")  # once it is known how often it was explained
         await shows(stage, name)
 
 
@@ -83,7 +83,7 @@ async def test_an_answer_without_colours(monkeypatch: pytest.MonkeyPatch):
     async with open_chat(ScriptedEngine(answer(*rounds(TEXT))), size=(80, 24)) as stage:
         await told(stage)
         await stage.pilot.press("f3")
-        await stage.sees("drafted bonus")
+        await stage.sees("draft look-up bonus")
         await shows(stage, "monochrome")
 
 

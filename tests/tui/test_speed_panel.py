@@ -7,10 +7,11 @@ from itertools import product
 
 import msgspec
 import pytest
+from rich.cells import cell_len
 from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
-from localspec.core.events import Stats, Step
+from localspec.core.events import DrafterSums, Stats, Step
 from localspec.runtime.stats import SpeedMeter, student_95
 from localspec.tui.panels.speed_panel import LABEL, Fold, Reading, SpeedPanel, panel, shown, sparkline
 from tests.support.scripted_engine import READY, step
@@ -75,6 +76,15 @@ def test_it_says_everything_that_was_measured():
         "memory   1.3 GB",
         "peak     1.9 GB",
     ]
+
+
+def test_acceptance_by_drafter_is_there_where_more_than_one_drafted():
+    both = {"lookup": DrafterSums(40, 30, 10), "early-exit": DrafterSums(4, 0, 0)}
+    shown = lines(changed(by_drafter=both), height=20)
+    assert shown[4:7] == ["early exit                 –", "look-up    ███████▌    75 %", "plain    22.4 (12 probes)"]
+    assert max(map(cell_len, shown)) <= WIDTH
+    assert lines(changed(by_drafter={"lookup": both["lookup"]})) == lines(STATS)
+    assert lines(changed(by_drafter=both), whole=False) == FOUR
 
 
 def test_before_anything_is_known_it_is_dashes():

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from rich.cells import cell_len
 
-from localspec.core.events import Proposal, Source, Step, Token
+from localspec.core.events import Origin, Proposal, Source, Step, Token
 from localspec.core.sanitize import clean
 from localspec.history.provenance import edited_steps
 from localspec.tui.transcript.legend import legend
-from localspec.tui.transcript.sources import REJECTED, SOURCES
+from localspec.tui.transcript.sources import ALL, REJECTED, SOURCES
 from localspec.tui.transcript.token_view import FAINTEST, Mark, Page, TokenView, about, mark, marks, visible
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.scripted_engine import step
@@ -31,13 +31,19 @@ def lines(*texts: str, width: int = 20) -> list[str]:
     return ["".join(mark.text for mark in line) for line in page.lines]
 
 
-def test_the_five_sources_differ_in_more_than_colour():
+def looked_up(origin: Origin | None = None, pos: int = 2) -> tuple[Token, Step]:
+    copied = Token(1, "word", "draft", pos=pos, drafter="lookup")
+    return copied, Step("draft", (copied,), 3, 3, drafters=("lookup",) * 3, origin=origin, position=300)
+
+
+def test_the_five_sources_and_a_look_up_differ_in_more_than_colour():
     sources: list[tuple[Source, int | None]] = [("draft", 0), ("bonus", None), ("fix", None), ("plain", None)]
     shown = [mark(token("word", source, pos)) for source, pos in (*sources, ("edited", None))]
     looks = {(one.text, without_colour(one.style)) for one in shown}
     marks = [("italic",), ("bold",), ("underline",), (), ("bold", "italic")]
     assert looks == {("word", mark) for mark in marks}
-    assert len({without_colour(look.style) for look in SOURCES.values()}) == len(SOURCES)
+    assert without_colour(mark(*looked_up()).style) == ("italic", "underline")
+    assert len({without_colour(look.style) for look in ALL}) == len(ALL) == len(SOURCES) + 1
 
 
 def test_what_the_user_wrote_stands_in_quotes_before_the_rounds():
@@ -58,6 +64,29 @@ def test_a_drafted_token_fades_with_its_position_which_its_tooltip_says():
         "drafted: token 1 of its draft",
         "drafted: token 2 of its draft",
     ]
+
+
+@pytest.mark.parametrize(
+    ("origin", "said"),
+    [
+        (None, ""),
+        (Origin("conversation", position=88), ", copied from this chat, 212 tokens back"),
+        (Origin("conversation", position=299), ", copied from this chat, 1 token back"),
+        (Origin("branch", "3", 4), ", copied from another answer"),
+        (Origin("file", "notes\x1b[2J.md", 4), ", copied from notes␛[2J.md"),
+        (Origin("file"), ", copied from an attached text"),
+        (Origin("chat", "A tale", 4), ", copied from the chat “A tale”"),
+        (Origin("chat"), ", copied from another chat"),
+    ],
+)
+def test_of_a_looked_up_token_it_is_said_where_it_was_copied_from(origin: Origin | None, said: str):
+    assert about(*looked_up(origin)) == f"look-up: token 3 of its draft{said}"
+
+
+def test_a_drafted_token_names_the_kind_of_its_drafter():
+    _, step = looked_up(Origin("conversation"))
+    by = [about(Token(1, "a", "draft", pos=0, drafter=kind), step) for kind in ("early-exit", "model", "other")]
+    assert by == [f"{name}: token 1 of its draft" for name in ("early exit", "draft model", "other")]
 
 
 @pytest.mark.parametrize(
@@ -162,5 +191,5 @@ def test_lines_laid_out_while_it_grows_are_those_of_the_whole():
 def test_the_legend_shows_every_mark_and_fits_the_smallest_terminal():
     for line in (legend("tokens", "Shift+F3"), legend("rejects", "Shift+F3")):
         looks = {str(span.style) for span in line.spans}
-        assert {*(look.style for look in SOURCES.values()), REJECTED} <= looks
+        assert {*(look.style for look in ALL), REJECTED} <= looks
         assert cell_len(line.plain) <= 58

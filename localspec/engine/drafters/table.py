@@ -248,6 +248,11 @@ def label(request: DraftRequest) -> str:
     return together(row.label(request.argument), request.lookup) if row else request.kind
 
 
+def kind_name(kind: str) -> str:
+    """The kind of a drafter, as the user reads it."""
+    return DRAFTERS[kind].label("") if kind in DRAFTERS else kind
+
+
 def together(name: str, lookup: bool) -> str:
     """The names of both where a look-up stands in front."""
     return f"look-up + {name}" if lookup else name

@@ -14,11 +14,12 @@ from localspec.history.text.columns import cells
 
 POSITIONS = "123456789abcdefghijklmnopqrstuvwxyz"  # in a draft; the longest has 16
 MARKS: dict[Source, str] = {"bonus": "+", "fix": "!", "plain": ".", "edited": "*"}
+LOOKUP, LOOKED_UP = "lookup", "="  # a kind of drafter, and its mark
 CONTINUES, UNKNOWN = "-", " "
 LEGEND = (
-    "The marks below each line say who wrote its tokens: 1, 2, 3 … drafted, by position (a is the tenth) · + bonus\n"
-    "· ! fix, where the draft was wrong · . plain, without a draft · * edited by you · - the token continues.\n"
-    "↵ is a line break."
+    "The marks below each line say who wrote its tokens: 1, 2, 3 … drafted, by position (a is the tenth) · = drafted\n"
+    "by look-up · + bonus · ! fix, where the draft was wrong · . plain, without a draft · * edited by you · - the\n"
+    "token continues. ↵ is a line break."
 )
 TAB = " " * 4
 
@@ -47,6 +48,8 @@ def written(content: str, steps: Sequence[Step]) -> Iterator[tuple[str, str]]:
 
 
 def mark_of(token: Token) -> str:
+    if token.drafter == LOOKUP:
+        return LOOKED_UP
     return MARKS.get(token.source) or POSITIONS[min(token.pos or 0, len(POSITIONS) - 1)]
 
 

@@ -14,7 +14,9 @@ import msgspec
 
 from localspec.core.errors import HistoryError, NoSuchChat
 from localspec.core.events import Notice
+from localspec.core.requests import Reference
 from localspec.history import Chat, Format, Hit, OpenChat, export
+from localspec.history.references import kept_chats
 
 if TYPE_CHECKING:
     from localspec.history import History
@@ -51,6 +53,10 @@ class ChatStore:
         with suppress(HistoryError):  # a history that cannot be written can still be read
             history.set_head(chat_id, head)
         return OpenChat(msgspec.structs.replace(opened.chat, head_id=head), opened.tree)
+
+    def answers(self, running: str | None) -> tuple[Reference, ...]:
+        """What was answered in other chats, the newest first."""
+        return kept_chats(self._open(), running)
 
     def rename(self, chat_id: str, title: str) -> None:
         self._open().change(chat_id, title=title)

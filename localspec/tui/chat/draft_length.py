@@ -8,6 +8,7 @@ from statistics import mode
 
 from localspec.core.events import SpecCard, Step
 from localspec.core.sanitize import one_line
+from localspec.engine.drafters.table import EARLY_EXIT, MODEL, together
 from localspec.runtime.draft_choice import TURNED_OFF
 
 RECENT = 16  # rounds
@@ -39,10 +40,19 @@ def words(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
 
 
 def drafter(spec: SpecCard) -> str:
-    """Its name, and that it has another tokenizer; in other words that there is none."""
+    """Its name, that it has another tokenizer, and that of the look-up in front of it: `look-up + layers 1–8`; in other
+    words that there is none."""
     if spec.kind == "off":
         return WHY_NONE.get(spec.reason, NO_MODEL)
-    return f"{one_line(spec.name or spec.kind)}{' (other tokenizer)' if spec.translated else ''}"
+    translated = " (other tokenizer)" if spec.translated else ""
+    return together(f"{one_line(own_name(spec))}{translated}", spec.lookup)
+
+
+def own_name(spec: SpecCard) -> str:
+    """The name without a look-up; beside one it is said that a model is a draft model."""
+    if spec.kind == EARLY_EXIT.name and spec.exit_layer:
+        return f"layers 1–{spec.exit_layer}" if spec.exit_layer > 1 else "layer 1"
+    return MODEL.label(spec.name) if spec.kind == MODEL.name and spec.lookup else spec.name or spec.kind
 
 
 def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from localspec.core.events import ModelCard, SpecCard, Stats
+from localspec.core.events import DrafterSums, ModelCard, SpecCard, Stats
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
+from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import drafting
 from localspec.tui.chat.gain import plain
 from localspec.tui.panels.speed_panel import held
@@ -60,9 +61,16 @@ def drafted(stats: Stats) -> list[tuple[str, str]]:
     return [
         *gained(stats),
         ("drafted", f"{stats.draft_n:,}: {accepted:,} accepted, {rejected:,} rejected, {ignored:,} unused"),
+        *[(one_line(kind_name(kind)), counted(sums)) for kind, sums in sorted(stats.by_drafter.items())],
         ("accepted", f"{100 * stats.acceptance_rate:.0f} %" if stats.acceptance_rate is not None else ""),
         ("by position", places),
     ]
+
+
+def counted(sums: DrafterSums) -> str:
+    """What one kind of drafter proposed, and how often it was right."""
+    share = f", {100 * sums.acceptance_rate:.0f} %" if sums.acceptance_rate is not None else ""
+    return f"{sums.drafted:,}: {sums.accepted:,} accepted{share}"
 
 
 def times(stats: Stats) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Step
+from localspec.core.requests import Reference
 from localspec.core.sanitize import clean, one_line
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
@@ -161,6 +162,15 @@ class Chats:
             self.screen.app.call_from_thread(self.feedback.hint, f"Deleted {count(len(chat_ids), 'chat')}.")
 
         self.sidebar.change(delete)
+
+    # --- copying from other chats
+
+    async def kept(self) -> tuple[Reference, ...]:
+        """The answers of other chats, where the user lets a look-up copy from them."""
+        if self.tuning.config.lookup.kept_chats and self.recorder.keeps:
+            with suppress(LocalspecError):  # an answer does without them
+                return await asyncio.to_thread(self.store.answers, self.chat_id)
+        return ()
 
     # --- exporting it
 

@@ -152,8 +152,8 @@ COMMANDS = (
     ),
     Command(
         "draft",
-        "choose the draft model",
-        lambda chat, typed: chat.models.draft(typed),
+        "what could draft for this model, and what it brings; or choose it",
+        lambda chat, typed: chat.models.draft(typed) if typed else chat.drafters.show(),
         f"[{', '.join(table.usages())}, key, folder, file or off]",
         choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
     ),

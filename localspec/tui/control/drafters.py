@@ -1,11 +1,14 @@
-"""The page of what drafts for the loaded model, or could: opened by the switch where nothing drafts, and by /why."""
+"""The page of what drafts for the loaded model, or could: opened by /draft and /why, and by the switch where nothing
+drafts."""
 
 from __future__ import annotations
 
 from functools import partial
 
 from localspec.core.errors import LocalspecError
+from localspec.core.events import Stats
 from localspec.core.sanitize import one_line
+from localspec.engine.drafters.table import spelling
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.draft_choice import TURNED_OFF
 from localspec.tui.chat.draft_length import drafting, why_off
@@ -35,14 +38,15 @@ class Drafters:
             self.speculation.toggle()
 
     def show(self) -> None:
-        """/why"""
+        """/draft and /why"""
         model = self.state.model
         if model is None or self.state.spec is None:
             self.feedback.hint(NOT_YET)
             return
         page = DraftersScreen(f"What drafts for {one_line(model.name)}", self.now())
         self.screen.app.push_screen(page, self.chosen)
-        look = partial(self.look, page, self.tuning.load.model, model.quant)
+        now = spelling(self.state.spec), self.state.tally.stats
+        look = partial(self.look, page, self.tuning.load.model, model.quant, now)
         self.screen.run_worker(look, thread=True, exit_on_error=False, group="drafters", exclusive=True)
 
     def now(self) -> str:
@@ -54,9 +58,9 @@ class Drafters:
             return f"Now: {drafting(spec, self.state.rounds)}{pauses}"
         return SAID.get(spec.reason) or f"Nothing drafts: {one_line(spec.reason)}."
 
-    def look(self, page: DraftersScreen, name: str, quant: str) -> None:
-        """Runs in a thread."""
-        from localspec.runtime.prospects import FITTING, prospects
+    def look(self, page: DraftersScreen, name: str, quant: str, now: tuple[str | None, Stats]) -> None:
+        """Runs in a thread. `now`: what drafts at present, and the figures of the last answer."""
+        from localspec.runtime.prospects import FITTING, prospects, with_current
 
         call, catalog = self.screen.app.call_from_thread, self.tuning.catalog
         try:
@@ -65,7 +69,7 @@ class Drafters:
             for one in prospects(entry, target, catalog, quant):
                 if not page.is_running:  # it was closed
                     return
-                call(page.add, one)
+                call(page.add, with_current(one, *now))
             note = FITTING
         except LocalspecError as fault:
             note = self.feedback.words(str(fault))

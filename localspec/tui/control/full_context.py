@@ -94,4 +94,4 @@ class FullContext:
             self.state.enter("reading", "reading prompt")
             await self.transcript.grey(self.conversation.out_of_context)
             self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: no longer in the context.")
-            self.turns.ask(self.conversation.request(asked), self.engine.feed)
+            await self.turns.ask(self.conversation.request(asked), self.engine.feed)

@@ -72,7 +72,7 @@ class Models:
 
     def draft(self, argument: str) -> None:
         """/draft"""
-        self.choose(self.tuning.load.model, argument) if argument else self.pick(drafts_first=True)
+        self.choose(self.tuning.load.model, argument)
 
     def quant(self, argument: str) -> None:
         """/quant"""

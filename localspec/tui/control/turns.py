@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from localspec.core.errors import ContextOverflow
 from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step
-from localspec.core.requests import GenerateRequest
+from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
+from localspec.history.references import bounded
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.chat.elsewhere import elsewhere
 from localspec.tui.chat.prompt_reading import PromptReading
 from localspec.tui.chat.recorder import Kept
 from localspec.tui.chat.repetition import Repetition
@@ -36,18 +38,24 @@ LOOPS = Notice("info", "loops", "The answer repeats itself, so it was stopped.",
 
 
 class Turns:
-    """A question waits while another is answered, but only one. `leave_bench` ends a measurement that runs."""
+    """A question waits while another is answered, but only one. `leave_bench` ends a measurement that runs; `kept`
+    reads what a look-up may copy from other chats."""
 
     measured: int | None = None  # the answer that figures are of
     loops = False  # the answer that is being written repeats itself, and was stopped
 
     def __init__(
-        self, parts: Parts, *, collect: Callable[[], object], leave_bench: Callable[[], Awaitable[None]]
+        self,
+        parts: Parts,
+        *,
+        collect: Callable[[], object],
+        leave_bench: Callable[[], Awaitable[None]],
+        kept: Callable[[], Awaitable[tuple[Reference, ...]]],
     ) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.transcript = parts.conversation, parts.transcript
         self.recorder, self.tuning = parts.recorder, parts.tuning
-        self.collect, self.leave_bench = collect, leave_bench
+        self.collect, self.leave_bench, self.kept = collect, leave_bench, kept
         self.prompt_reading = PromptReading()
         self.repetition = Repetition()
 
@@ -97,11 +105,12 @@ class Turns:
         self.recorder.answer(said, self.tuning.params)
         self.locate()
         await self.transcript.show(self.conversation.branch)
-        self.ask(self.conversation.request(question), feed)
+        await self.ask(self.conversation.request(question), feed)
 
-    def ask(self, request: GenerateRequest, feed: Feed) -> None:
+    async def ask(self, request: GenerateRequest, feed: Feed) -> None:
         """Sends the request; if the user stopped meanwhile, cancels it at once."""
-        feed.ask(replace(request, draft_probabilities=self.transcript.view == "rejects"))
+        references = bounded([*elsewhere(self.conversation), *await self.kept()])
+        feed.ask(replace(request, references=references, draft_probabilities=self.transcript.view == "rejects"))
         if self.state.phase == "stopping":
             feed.cancel()
 
@@ -131,7 +140,7 @@ class Turns:
         self.watch(said)
         self.recorder.resume(said, before, self.tuning.params)
         self.transcript.anchor()
-        self.ask(self.conversation.request(question, said.text), feed)
+        await self.ask(self.conversation.request(question, said.text), feed)
 
     async def take_back(self) -> None:
         """The message that waits returns to the prompt."""

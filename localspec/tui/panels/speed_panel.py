@@ -16,7 +16,9 @@ from textual.widget import Widget
 
 from localspec.core.blocks import bar, column, grouped, meter, per_cell
 from localspec.core.events import SpecCard, Stats, Step
+from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
+from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import words
 from localspec.tui.chat.gain import UNKNOWN, baseline, gain
 
@@ -51,7 +53,8 @@ def panel(reading: Reading, width: int, height: int, *, whole: bool = True) -> C
     left out: positions in the draft before other lines, and of either the last ones first."""
     found = folded(reading, width)
     if whole:
-        above, below = [*found, *gained(reading)], [*spent(reading), *kept(reading, width)]
+        above = [*found, *by_drafter(reading.stats, width), *gained(reading)]
+        below = [*spent(reading), *kept(reading, width)]
         found = [*above, *by_position(reading.stats, width)[: max(0, height - len(above) - len(below))], *below]
     return Content("\n").join(line.truncate(width, ellipsis=True) for line in found[:height])
 
@@ -129,18 +132,30 @@ def acceptance(stats: Stats) -> Content:
     return row("accepted", f"{100 * rate:.0f} % ({counted})" if rate is not None else UNKNOWN)
 
 
+def by_drafter(stats: Stats, width: int) -> list[Content]:
+    """How often the tokens of each kind of drafter were accepted, where there was more than one kind."""
+    if len(stats.by_drafter) < 2:
+        return []
+    named = [(one_line(kind_name(kind)), sums.acceptance_rate) for kind, sums in sorted(stats.by_drafter.items())]
+    longest = max(len(name) for name, _ in named)
+    return [share_bar(name.ljust(longest), share, width) for name, share in named]
+
+
+def share_bar(label: str, share: float | None, width: int) -> Content:
+    """A share as a bar behind its label; without a bar where it is not known."""
+    percent = f" {100 * share:.0f} %".rjust(6) if share is not None else f" {UNKNOWN}".rjust(6)
+    length = max(LEAST_BAR, width - len(label) - 1 - len(percent))
+    return Content.assemble((f"{label} ", QUIET), (bar(share or 0.0, length), "$text-success"), percent)
+
+
 def per_step(stats: Stats) -> str:
     return f"{stats.tokens_per_step:.1f} tok" if stats.rounds else UNKNOWN
 
 
 def by_position(stats: Stats, width: int) -> list[Content]:
     """How often each token of a draft was accepted, of the drafts that were so long."""
-    found = []
-    for number, share in enumerate(stats.accept_per_pos, start=1):
-        label, percent = f"{ordinal(number)} token ", f" {100 * share:.0f} %".rjust(6)
-        length = max(LEAST_BAR, width - len(label) - len(percent))
-        found.append(Content.assemble((label, QUIET), (bar(share, length), "$text-success"), percent))
-    return found
+    shares = enumerate(stats.accept_per_pos, start=1)
+    return [share_bar(f"{ordinal(number)} token", share, width) for number, share in shares]
 
 
 def share_of_time(stats: Stats) -> Content:

@@ -127,7 +127,12 @@ class ChatScreen(Painted, Screen[None]):
             recorder=self.recorder,
             tuning=self.tuning,
         )
-        self.turns: Turns = Turns(parts, collect=self.collector.wish, leave_bench=lambda: self.measuring.leave_bench())  # noqa: PLW0108 - made later
+        self.turns: Turns = Turns(
+            parts,
+            collect=self.collector.wish,
+            leave_bench=lambda: self.measuring.leave_bench(),  # noqa: PLW0108 - made later
+            kept=lambda: self.chats.kept(),  # noqa: PLW0108 - made later
+        )
         self.copies: Copies = Copies(parts)
         self.reports: Reports = Reports(parts)
         self.settings: Settings = Settings(parts)

@@ -86,4 +86,5 @@ def row(one: Prospect) -> Content:
     tone = "" if one.suits else "$foreground-muted"
     accepted = f", {100 * one.acceptance:.0f} % accepted" if one.acceptance is not None else ""
     name, detail = (one_line(one.name), f"bold {tone}".strip()), (f"  {one_line(one.detail)}{accepted}", tone)
-    return Content.assemble(gain(one.speedup, None), " ", name, detail)
+    measured = " measured  " if one.speedup is not None else "  "
+    return Content.assemble(gain(one.speedup, None), measured, name, detail)

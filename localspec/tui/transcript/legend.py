@@ -12,14 +12,14 @@ from textual.widgets import Static
 
 from localspec.tui.chat import hints
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.transcript.sources import ODDS, REJECTED, SOURCES, Look
+from localspec.tui.transcript.sources import ALL, ODDS, REJECTED, Look
 from localspec.tui.transcript.token_view import NO_TEXT, View
 
 TIMES = 3  # then it is known, and F1 has it
-WORDS = Content(" ").join(Content.styled(look.word, look.style) for look in SOURCES.values())
+WORDS = Content(" ").join(Content.styled(look.word, look.style) for look in ALL)
 COLUMN = 14  # of the marks, where each has a line of its own
 MEANINGS = [
-    *SOURCES.values(),
+    *ALL,
     Look("‹rejected›", REJECTED, "rejected draft tokens ({rejects}), with p of drafter and target"),
     Look(NO_TEXT, "$foreground-muted", "a token that has no text of its own"),
 ]
@@ -28,8 +28,8 @@ MEANINGS = [
 def legend(view: View, key: str) -> Content:
     """The legend on one line, no longer than the smallest terminal; `key` shows the rejected tokens."""
     if view == "rejects":
-        return Content.assemble(WORDS, " ", ("‹rejected", REJECTED), (" p draft/model›", ODDS))
-    return Content.assemble(WORDS, "  ", ("‹rejected›", REJECTED), f" {key}")
+        return Content.assemble(WORDS, " ", ("‹rejected", REJECTED), (" .6/.2›", ODDS))
+    return Content.assemble(WORDS, " ", ("‹rejected›", REJECTED), f" {key}")
 
 
 def meanings(node: MessagePump) -> Content:

@@ -1,14 +1,16 @@
 """Who wrote a token: the word, the look and the meaning of each source, and of what was rejected. Knows no widget.
 
 Colour says who; for screens without colours each has a mark of its own that leaves the words alone: a drafted token is
-italic, a bonus bold, a fix underlined, a plain one bare; what the user wrote is bold, italic and in angle quotes.
+italic, and underlined, too, where a look-up copied it, a bonus bold, a fix underlined, a plain one bare; what the user
+wrote is bold, italic and in angle quotes.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from localspec.core.events import Source
+from localspec.core.events import Source, Token
+from localspec.engine.drafters.table import LOOKUP
 
 
 class Look(NamedTuple):
@@ -19,7 +21,7 @@ class Look(NamedTuple):
 
 SOURCES: dict[Source, Look] = {
     "draft": Look(
-        "drafted",
+        "draft",
         "italic $token-draft",
         "by the drafter; paler the further on in its draft, which the mouse says",
     ),
@@ -28,4 +30,14 @@ SOURCES: dict[Source, Look] = {
     "plain": Look("plain", "$foreground", "by the target, in a round without a draft"),
     "edited": Look("«edited»", "bold italic $token-edited", "by you: the answer was edited; in no figure"),
 }
+LOOKED_UP = Look(
+    "look-up",
+    "italic underline $token-draft",
+    "by look-up: copied from where it stood before, which the mouse says",
+)
+ALL = (SOURCES["draft"], LOOKED_UP, *(look for source, look in SOURCES.items() if source != "draft"))
 REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
+
+
+def look(token: Token) -> Look:
+    return LOOKED_UP if token.drafter == LOOKUP.name else SOURCES[token.source]

@@ -1,8 +1,8 @@
 """An answer as its tokens, each marked by who wrote it. Knows rounds and cells; the door where tokens are cleaned.
 
-A rejected proposal is struck through and in angle quotes, with both its probabilities. The position in the draft and
-the reason of a fix are in the tooltip, so that words stay words. What the user wrote of the answer stands in double
-angle quotes.
+A rejected proposal is struck through and in angle quotes, with both its probabilities. The position in the draft, the
+origin of what was copied and the reason of a fix are in the tooltip, so that words stay words. What the user wrote of
+the answer stands in double angle quotes.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from textual.visual import Visual
 from textual.widget import Widget
 
 from localspec.core.events import Proposal, Step, Token
-from localspec.core.sanitize import clean
-from localspec.tui.transcript.sources import ODDS, REJECTED, SOURCES
+from localspec.core.sanitize import clean, one_line
+from localspec.engine.drafters.table import LOOKUP, kind_name
+from localspec.tui.transcript.sources import ODDS, REJECTED, SOURCES, look
 
 View = Literal["markdown", "tokens", "rejects"]
 
@@ -33,11 +34,12 @@ BLANK = "␣"
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A token as it is shown. Newlines in it break the line."""
+    """A token as it is shown. Newlines in it break the line. `step` is the round that wrote it."""
 
     text: str
     style: str
     token: Token | None = None  # where there is more to say of it
+    step: Step | None = None
 
 
 def visible(text: str) -> str:
@@ -50,11 +52,11 @@ def visible(text: str) -> str:
     return shown.translate(SIGNS)
 
 
-def mark(token: Token) -> Mark:
-    text, style = visible(token.text), SOURCES[token.source].style
+def mark(token: Token, step: Step | None = None) -> Mark:
+    text, style = visible(token.text), look(token).style
     if token.pos is None:
-        return Mark(text, style, token if token.alt is not None else None)
-    return Mark(text, f"{style} {max(FAINTEST, 100 - FADE * token.pos)}%", token)
+        return Mark(text, style, token if token.alt is not None else None, step)
+    return Mark(text, f"{style} {max(FAINTEST, 100 - FADE * token.pos)}%", token, step)
 
 
 def rejected(proposal: Proposal) -> Iterator[Mark]:
@@ -78,9 +80,28 @@ def choice(token: Token) -> str:
     return f'draft wanted "{wanted}" · target chose "{chosen}"{known}'
 
 
-def about(token: Token) -> str:
-    """Its position in the draft, or why the target chose it."""
-    return choice(token) if token.pos is None else f"drafted: token {token.pos + 1} of its draft"
+def about(token: Token, step: Step | None = None) -> str:
+    """Who drafted it, its position in the draft and where it was copied from; or why the target chose it."""
+    if token.pos is None:
+        return choice(token)
+    by = one_line(kind_name(token.drafter)) if token.drafter else "drafted"
+    copied = copied_from(step) if step is not None and token.drafter == LOOKUP.name else ""
+    return f"{by}: token {token.pos + 1} of its draft{copied}"
+
+
+def copied_from(step: Step) -> str:
+    """Names the text that a round's looked-up tokens were copied from; "" where that is not known."""
+    origin = step.origin
+    if origin is None:
+        return ""
+    back, name = step.position - origin.position, one_line(origin.name)
+    where = {
+        "conversation": f"this chat, {back:,} token{'' if back == 1 else 's'} back",
+        "branch": "another answer",
+        "file": name or "an attached text",
+        "chat": f"the chat “{name}”" if name else "another chat",
+    }
+    return f", copied from {where[origin.kind]}"
 
 
 def hundredths(probability: float | None) -> str:
@@ -91,7 +112,7 @@ def marks(step: Step, view: View) -> Iterator[Mark]:
     """A round's tokens, and behind them the rejected ones, if asked for; in quotes what is no round of a model."""
     if step.kind == "edited":
         yield Mark("«", SOURCES["edited"].style)
-    yield from map(mark, step.tokens)
+    yield from (mark(token, step) for token in step.tokens)
     if step.kind == "edited":
         yield Mark("»", SOURCES["edited"].style)
     if view == "rejects":
@@ -167,7 +188,8 @@ class TokenView(Widget):
     def on_mouse_move(self, event: events.MouseMove) -> None:
         """The tooltip says what there is to say of the token that the mouse is on."""
         found = mark_at(self.lay_out(self.content_size.width), event.x, event.y)
-        self.tooltip = Content(about(found.token)) if found is not None and found.token is not None else None
+        token = found.token if found is not None else None
+        self.tooltip = Content(about(token, found.step)) if found is not None and token is not None else None
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:  # noqa: ARG002
         return len(self.lay_out(width)) if width else 0

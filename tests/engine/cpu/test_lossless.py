@@ -19,6 +19,7 @@ from localspec.engine.cpu.isa import Isa
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.lookup import LookupDrafter
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.protocols import Drafter, Round
 from localspec.engine.samplers import make_sampler
@@ -116,6 +117,7 @@ def any_drafter(dice: random.Random, target: PackedDecoder, said: dict[str, Any]
     makers: list[Callable[[], Drafter]] = [
         NoDrafter,
         NGramDrafter,
+        LookupDrafter,
         lambda: RandomDrafter(VOCAB, dice.randrange(99)),
         lambda: EarlyExitDrafter(target, dice.randint(1, LAYERS - 1)),
         lambda: EarlyExitDrafter(target, LAYERS - 1),
