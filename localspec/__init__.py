@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         CatalogError,
         CheckpointError,
         ContextOverflow,
+        Divergence,
         DoesNotFit,
         EngineDied,
         EngineError,
@@ -46,18 +47,18 @@ _WHERE = {
     **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "Reference", "SpecWish"), "localspec.core.requests"),
     **dict.fromkeys(
         (
-            "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "DoesNotFit",
-            "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError", "NoChatTemplate",
-            "NoSuchChat", "NotDownloaded", "PullError", "UsageError",
+            "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "Divergence",
+            "DoesNotFit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError",
+            "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "UsageError",
         ),
         "localspec.core.errors",
     ),
 }  # fmt: skip
 __all__ = [
-    "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "DoesNotFit",
-    "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError",
-    "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Reference", "Result", "SpecWish",
-    "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
+    "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "Divergence",
+    "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair",
+    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Reference", "Result",
+    "SpecWish", "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
 ]  # fmt: skip
 
 

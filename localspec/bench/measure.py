@@ -213,11 +213,9 @@ def notes(opened: Opened, asked: AskedDraft, contenders: list[Contender]) -> tup
 
         found.append(NOTE)
     if asked == AUTO and {one.way.name for one in contenders if one.way.engine == OURS} == {PLAIN, LOOKUP.label("")}:
-        key = one_line(opened.entry.key)
-        layers = (
-            f"try its early exits: localspec bench {key} --sweep exit-layer; " if exit_layers(opened.snapshot) else ""
-        )
-        found.append(f"No draft model is known for {one_line(opened.entry.name)}: {layers}localspec pair {key} --hub")
+        name, key = one_line(opened.entry.name), one_line(opened.entry.key)
+        exits = f"localspec bench {key} --sweep exit-layer, " if exit_layers(opened.snapshot) else ""
+        found.append(f"No draft model is known for {name}. Try: {exits}localspec pair {key} --hub")
     return tuple(dict.fromkeys(found))
 
 

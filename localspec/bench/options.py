@@ -26,13 +26,12 @@ NOT_SWEPT = {"against": "--against", "formats": "--format"}
 def run_bench(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn) -> Report | SweepReport:
     """`asked`: the options that stand on the command line; `given`: all, defaults too."""
     check_threads(given["threads"])
+    if given["plot"]:
+        plots.check(given["plot"])
     return run_sweep(asked, given, tell) if given["sweep"] else run_comparison(asked, given, tell, warn)
 
 
 def run_comparison(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn) -> Report:
-    if given["plot"]:
-        hint = "Try: localspec bench guide --sweep exit-layer --plot sweep.svg"
-        raise UsageError("--plot needs --sweep.", hint=hint)
     return measure(
         load_request(given),
         formats=formats(asked, given),
@@ -48,8 +47,6 @@ def run_sweep(asked: set[str], given: Mapping[str, Any], tell: Tell) -> SweepRep
     for name in NOT_SWEPT.keys() & asked:
         raise UsageError(f"{NOT_SWEPT[name]} cannot be combined with --sweep.", hint="Leave it out.")
     axes = [axis(words) for words in given["sweep"]]
-    if given["plot"]:
-        plots.check(given["plot"])
     return sweep(
         load_request(given),
         axes,
@@ -63,6 +60,8 @@ def draw(report: Report | SweepReport, file: Path | None) -> None:
     """The picture that was asked for, once the table is printed."""
     if isinstance(report, SweepReport) and file:
         report.draw(file)
+    elif isinstance(report, Report) and file:
+        plots.draw_groups(report.speeds(), report.title, file)
 
 
 def load_request(given: Mapping[str, Any]) -> LoadRequest:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any  # Any: matplotlib's axes
+from typing import Any  # Any: matplotlib's figures and axes
 
 from localspec.core.blocks import bar
 from localspec.core.errors import LocalspecError, UsageError
@@ -14,6 +14,8 @@ from localspec.core.errors import LocalspecError, UsageError
 SUFFIXES = (".svg", ".png")
 BAR, SHORT_BAR = 30, 10  # columns: two bars, a label and figures fit into eighty
 INCHES = (7.0, 3.4)
+GROUP = 0.8  # of the distance between two groups of bars
+HATCHES = ("", "//", "..", "xx", "--", "oo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +79,37 @@ def check(file: Path) -> None:
 
 def draw(curves: Sequence[Curve], title: str, file: Path) -> None:
     """A chart for every curve, one below the other; the same bytes for the same figures in SVG."""
-    import matplotlib
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(INCHES[0], INCHES[1] * len(curves)), layout="constrained")
     figure.suptitle(title, fontsize="medium")
     for axes, curve in zip(figure.subplots(len(curves), squeeze=False)[:, 0], curves, strict=True):
         chart(axes, curve)
+    save(figure, file)
+
+
+def draw_groups(speeds: Mapping[str, Mapping[str, float]], title: str, file: Path) -> None:
+    """Tokens/s as bars, hatched so that they differ without colour: a group for every key, in it a bar for every way of
+    decoding."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=INCHES, layout="constrained")
+    figure.suptitle(title, fontsize="medium")
+    axes, ways = figure.subplots(), list(dict.fromkeys(way for group in speeds.values() for way in group))
+    width = GROUP / len(ways)
+    for index, way in enumerate(ways):
+        places = [place + (index - (len(ways) - 1) / 2) * width for place in range(len(speeds))]
+        heights = [group.get(way, 0.0) for group in speeds.values()]
+        axes.bar(places, heights, width, label=way, hatch=HATCHES[index % len(HATCHES)], edgecolor="white")
+    axes.set_xticks(range(len(speeds)), list(speeds))
+    axes.set(ylabel="tokens/s")
+    axes.legend(fontsize="small")
+    save(figure, file)
+
+
+def save(figure: Any, file: Path) -> None:
+    import matplotlib
+
     kind = file.suffix.lower()[1:]
     try:
         with matplotlib.rc_context({"svg.hashsalt": "localspec"}):

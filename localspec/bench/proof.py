@@ -22,14 +22,14 @@ from localspec.bench.proof_report import Difference, Proof, ProofRow
 from localspec.bench.report import PLAIN, difference
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, IncompatiblePair, NotDownloaded, first_line
-from localspec.core.requests import LoadRequest, Message
+from localspec.core.requests import MAX_DRAFT, LoadRequest, Message
 from localspec.core.sanitize import one_line
 from localspec.engine.decode import decode
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.policy import Constant, Policy
+from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import PLAIN as NO_DRAFT
-from localspec.engine.protocols import Choice, Drafter, Offer, Round
+from localspec.engine.protocols import Choice, Drafter, Offer, Policy, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling, gumbel_noise, penalise
 from localspec.engine.session import Session
@@ -132,24 +132,23 @@ class Prover:
         ours, theirs = ("" if id is None else decode_one([id], skip_special_tokens=False) for id in ids)
         if None in ids:
             return Difference(case.name, at, ours, theirs)
-        narrow, wide = (self.logits(case, plain[:at], widths) for widths in ((1,), [one + 1 for one in LENGTHS]))
-        best, other = scores(narrow[-1:], case, plain[:at])[0, ids].tolist()
-        rounding = SAFETY * float((wide - narrow).abs().max())
+        narrow = self.logits(case, plain, 1)
+        best, other = scores(narrow[at : at + 1], case, plain[:at])[0, ids].tolist()
+        wide = (self.logits(case, plain, width) for width in range(2, MAX_DRAFT + 2))
+        rounding = SAFETY * max(float((one - narrow).abs().max()) for one in wide)
         return Difference(case.name, at, ours, theirs, best - other, rounding)
 
-    def logits(self, case: Case, written: tuple[int, ...], widths: Sequence[int]) -> Tensor:
-        """The logits [written + 1, vocab] behind the prompt and each token, from forwards of these widths, without a
+    def logits(self, case: Case, written: tuple[int, ...], width: int) -> Tensor:
+        """The logits [written + 1, vocab] behind the prompt and each token, from forwards of this width, without a
         draft and without rolling back."""
         session = self.session(NoDrafter())
         session.rewind(0)
         session.begin(make_sampler(case.sampling))
         for _ in session.prefill(case.prompt):
             pass
-        fed, rows, width = [case.prompt[-1], *written], list[Tensor](), cycle(widths)
-        while fed:
-            now, fed = fed[: (most := next(width))], fed[most:]
-            rows.append(session.target.forward(torch.tensor(now, device=session.device)).float().cpu())
-        return torch.cat(rows)
+        fed = torch.tensor([case.prompt[-1], *written], device=session.device)
+        parts = (fed[at : at + width] for at in range(0, len(fed), width))
+        return torch.cat([session.target.forward(ids).double().cpu() for ids in parts])
 
 
 def scores(logits: Tensor, case: Case, written: tuple[int, ...]) -> Tensor:

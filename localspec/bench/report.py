@@ -172,6 +172,19 @@ class Report:
         alike = [one for one in others if one.quant == way.quant] or others
         return max((self.runs[one] for one in alike), key=median_speed, default=None)
 
+    @property
+    def title(self) -> str:
+        return f"{self.model}, {self.quant}"
+
+    def speeds(self) -> dict[str, dict[str, float]]:
+        """Tokens/s by kind of prompt and way of decoding; the one group is "all" where there is one kind."""
+        several = len({way.quant for way in self.runs}) > 1
+        rows = self.kind_rows() or [self.kind_row("all", way) for way in self.runs]
+        found: dict[str, dict[str, float]] = {row.kind: {} for row in rows}
+        for row in rows:
+            found[row.kind][f"{row.method} {row.quant}" if several else row.method] = row.tokens_per_second
+        return found
+
     def to_markdown(self) -> str:
         head = f"{self.model} · {self.quant} · greedy · {self.max_tokens} tokens · {self.repeats} repeats"
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())

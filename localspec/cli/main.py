@@ -192,11 +192,9 @@ def trace(file: Path) -> None:
 @click.option("--format", "formats", metavar="FORMATS", help=f"Several: {', '.join(LISTED)}.")
 @click.option("--against", type=click.Choice(["transformers"]), help="Also measure transformers' own generate.")
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
-@click.option(
-    "--plot", type=click.Path(path_type=Path), metavar="FILE", help="With --sweep: write a plot (.svg or .png)."
-)
+@click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a plot (.svg or .png).")
 def bench(output: str, **given: Any) -> None:
-    """Measure plain decoding, early exit and a draft model, taking turns on fixed prompts.
+    """Measure plain decoding and every drafter that MODEL can use, taking turns on fixed prompts of eight kinds.
 
     With --sweep, measure every exit layer or draft length, and remember the fastest for this model on this machine.
     """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
 
@@ -23,13 +24,12 @@ class TraceFile:
     """A new file, readable by its owner alone; every record is written when it is made, so that a killed program
     leaves the rounds so far."""
 
-    def __init__(self, file: Path, stream: BinaryIO) -> None:
+    def __init__(self, file: Path, stream: FileIO) -> None:
         self.file, self.stream, self.written = file, stream, 0
 
     def write(self, record: TraceLine) -> None:
         with cannot_be_written(self.file):
             self.stream.write(msgspec.json.encode(record) + b"\n")
-            self.stream.flush()
         self.written += 1
 
 

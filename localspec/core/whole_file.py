@@ -6,8 +6,8 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
 
 from localspec.core.errors import FULL, DoesNotFit, UsageError
 
@@ -42,13 +42,13 @@ def save(file: Path, text: str) -> None:
             write_whole(file.resolve(), text.encode())
 
 
-def create(file: Path) -> BinaryIO:
+def create(file: Path) -> FileIO:
     """Opens a new file that only its owner can read, to write it piece by piece; as in `save`, never an existing one.
     `cannot_be_written` belongs around what is written."""
     with cannot_be_written(file):
         check_new(file)
         flags = os.O_WRONLY | (0 if file.exists() else os.O_CREAT | os.O_EXCL)
-        return os.fdopen(os.open(file, flags, 0o600), "wb")
+        return os.fdopen(os.open(file, flags, 0o600), "wb", buffering=0)
 
 
 @contextmanager

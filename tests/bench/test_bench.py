@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,26 +15,28 @@ import msgspec
 import pytest
 import torch
 
-from localspec.bench import progress, transformers_peer
+from localspec.bench import drafters, plots, progress, transformers_peer
+from localspec.bench.drafters import usable
 from localspec.bench.machine import describe_machine
-from localspec.bench.measure import gather, interleave, measure, ways_of
-from localspec.bench.prompts import QUESTIONS
+from localspec.bench.measure import gather, interleave, measure
+from localspec.bench.prompts import KINDS, QUESTIONS, Prompt, prompts_for
 from localspec.bench.report import Key, Report, Run, Way, same
 from localspec.bench.transformers_peer import Mode
 from localspec.cli.main import main
 from localspec.core import processor
 from localspec.core.calibration import remember
 from localspec.core.drain import drain
-from localspec.core.errors import DoesNotFit, IncompatiblePair
+from localspec.core.errors import DoesNotFit, NotDownloaded
 from localspec.core.events import Loading, Notice, Stats
 from localspec.core.requests import LoadRequest
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.runtime.open import open_target
 from localspec.runtime.opened import swept_key
 from tests.support.models import save_snapshot
-from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
+from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
 
 MODULE = sys.modules[measure.__module__]  # the package has a function of this name
+TWO = tuple(Prompt("guide", question) for question in QUESTIONS[:2])
 STATS = Stats(predicted_n=8, predicted_ms=4.0, read_bytes=12_000_000, bandwidth_peak_gbs=33.0, plain_rounds=8)
 
 
@@ -251,30 +254,105 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("models")
     save_snapshot(made / "tiny", gpt2_like(), template=CHATML, eos="<|im_end|>", hidden_size=64)
     save_snapshot(made / "base", gpt2_like(), eos="<|endoftext|>", hidden_size=64)
-    save_snapshot(made / "other", llama3_like(), seed=2)
+    save_snapshot(made / "other", wordpiece_like(), seed=2)
     return made
 
 
 def bench(model: Path | str, **given: Any) -> Report:
-    """On two questions."""
-    options = {name: given.pop(name) for name in ("formats", "against", "warn") if name in given}
-    return measure(
-        LoadRequest.of(str(model), threads=1, **given), prompts=QUESTIONS[:2], max_tokens=8, repeats=1, **options
+    """On two questions, unless it is given others."""
+    options = {name: given.pop(name) for name in ("formats", "against", "warn", "prompts") if name in given}
+    asked = {"prompts": TWO, "max_tokens": 8, "repeats": 1, **options}
+    return measure(LoadRequest.of(str(model), threads=1, **given), **asked)
+
+
+@pytest.mark.usefixtures("verified")
+def test_a_model_without_a_known_draft_model_is_measured_with_look_up_and_told_how_to_find_one(folder: Path):
+    warned: list[Notice] = []
+    made = bench(folder / "tiny", warn=warned.append)
+    assert [row.method for row in made.rows()] == ["plain", "look-up"]
+    assert made.rows()[1].same == "2/2"
+    assert warned == []
+    key = folder / "tiny"
+    *_, note = made.to_markdown().splitlines()
+    assert note == (
+        f"No draft model is known for tiny. Try: localspec bench {key} --sweep exit-layer, localspec pair {key} --hub"
     )
 
 
 @pytest.mark.usefixtures("verified")
-def test_a_model_that_nobody_knows_a_drafter_for_is_measured_plain_and_told_so(folder: Path):
+def test_a_model_that_cannot_roll_back_is_measured_plain_and_said_so(folder: Path, monkeypatch: pytest.MonkeyPatch):
     warned: list[Notice] = []
+    monkeypatch.setattr(drafters, "can_draft", lambda _: False)
+    monkeypatch.setattr(MODULE, "can_draft", lambda _: False)
     made = bench(folder / "tiny", warn=warned.append)
     assert [row.method for row in made.rows()] == ["plain"]
     (notice,) = warned
-    assert (
-        notice.message == "No draft model is known for tiny: only plain decoding is measured, so nothing is compared."
-    )
-    assert f"localspec bench {folder / 'tiny'} --sweep exit-layer" in notice.hint
-    assert "localspec pair" in notice.hint
-    assert "No drafter is known for tiny: name one with --draft" in made.to_markdown().splitlines()[-1]
+    assert "tiny cannot be drafted for, since its state cannot be rolled back" in notice.message
+
+
+@pytest.mark.usefixtures("verified")
+def test_kinds_are_rows_with_speed_gain_and_acceptance_and_stand_in_json(folder: Path):
+    asked = (Prompt("chat", "hello there"), Prompt("code", "again"), Prompt("chat", "general"))
+    made = bench(folder / "tiny", draft="early-exit:1", k=2, prompts=asked)
+    (head, _, chat, code) = [
+        line for line in made.to_markdown().splitlines() if re.match(r"\| (tok/s|chat|code) |\|-", line)
+    ][-4:]
+    assert head == "| tok/s | plain | early exit 1 |"
+    assert re.fullmatch(r"\| chat \| [\d.]+ \| [\d.]+ ×[\d.]+ \d+% \|", chat)
+    assert code.startswith("| code |")
+    rows = json.loads(made.to_json())["kinds"]
+    assert [(row["kind"], row["method"]) for row in rows] == [
+        (kind, method) for kind in ("chat", "code") for method in ("plain", "early exit 1")
+    ]
+    assert [row["times_own_plain"] is None for row in rows] == [True, False] * 2
+
+
+def test_figures_of_a_kind_are_of_its_prompts_alone():
+    plain, fast = timed(1.0, 4.0, 1.0), timed(0.5, 2.0, 0.25)
+    made = report({way("plain", kind="plain"): plain, "fast": fast}, kinds=("chat", "code", "chat"))
+    found = {(row.kind, row.method): (row.tokens_per_second, row.times_own_plain) for row in made.kind_rows()}
+    assert found == {
+        ("chat", "plain"): (8.0, None), ("chat", "fast"): (24.0, 3.0),
+        ("code", "plain"): (2.0, None), ("code", "fast"): (4.0, 2.0),
+    }  # fmt: skip
+
+
+def test_one_kind_needs_no_table_of_its_own_and_is_one_group_in_a_plot():
+    made = report({"plain": timed(1.0), "fast": timed(0.5)}, kinds=("guide",))
+    assert made.kind_rows() == []
+    assert made.speeds() == {"all": {"plain": 8.0, "fast": 16.0}}
+
+
+def test_the_kinds_are_drawn_the_same_every_time(tmp_path: Path):
+    pytest.importorskip("matplotlib")
+    speeds = {"chat": {"plain": 8.0, "look-up": 9.0}, "code": {"plain": 7.0, "look-up": 16.0}}
+    for name in ("a.svg", "b.svg"):
+        plots.draw_groups(speeds, "tiny, int8", tmp_path / name)
+    drawn = (tmp_path / "a.svg").read_text()
+    assert drawn == (tmp_path / "b.svg").read_text()
+    assert {"chat", "code", "plain", "look-up", "tokens/s", "tiny, int8"} <= set(re.findall("<!-- (.*?) -->", drawn))
+
+
+def test_every_kind_is_asked_once_and_the_guide_its_own_questions():
+    assert [prompt.kind for prompt in prompts_for("mine")] == list(KINDS)
+    assert [prompt.text for prompt in prompts_for("guide")] == list(QUESTIONS)
+
+
+@pytest.mark.usefixtures("verified")
+def test_every_drafter_that_a_model_can_use_is_measured():
+    """The guide has an early exit and a draft model, and `auto` mixes."""
+    opened = drain(open_target(LoadRequest.of("guide", quant="fp32", threads=1)))
+    assert usable(opened, "auto") == [
+        ("plain", "off"),
+        ("look-up", "lookup"),
+        ("early exit 2", "early-exit:2"),
+        ("draft model small", "small"),
+        ("auto", "auto"),
+    ]
+    assert usable(opened, "off") == [("plain", "off")]
+    assert usable(opened, "lookup+early-exit:3")[1:] == [("look-up + early exit 3", "lookup+early-exit:3")]
+    remember(swept_key(opened), exit_layer=4)
+    assert ("early exit 4", "early-exit:4") in usable(opened, "auto")
 
 
 @pytest.fixture
@@ -333,26 +411,24 @@ def test_a_drafter_that_fails_while_answering_loses_its_label(folder: Path, monk
 
 
 @pytest.mark.usefixtures("verified")
-def test_a_known_drafter_that_cannot_draft_loses_its_label(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """The catalogue's own choice becomes plain decoding with a Notice; the row may not pass for a drafter's."""
+def test_a_known_drafter_that_cannot_draft_is_left_out_and_said(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """And `auto` is look-up alone, which its note says."""
     catalogue = folder / "models.toml"
     catalogue.write_text(
         f'schema_version = 1\n[models.mine]\npath = "{folder / "tiny"}"\n'
-        f'[models.mine.draft]\nkind = "model"\nmodel = "{folder / "other"}"\n'
+        f'[models.mine.draft]\nkind = "model"\nmodel = "{folder / "absent"}"\n'
     )
     monkeypatch.setattr("localspec.core.paths.packaged", lambda name: folder / name)
     made = bench("mine")
-    assert [(row.method, row.k) for row in made.rows()] == [
-        ("plain", "0"),
-        ("draft model (failed: decoded plain)", "0"),
-    ]
-    assert "cannot draft for" in made.notes[0]
+    assert [row.method for row in made.rows()] == ["plain", "look-up", "auto"]
+    assert made.notes[0].startswith("draft model is left out: ")
+    assert "absent" in made.notes[0]
 
 
 @pytest.mark.usefixtures("verified")
 def test_a_drafter_that_the_user_names_and_that_cannot_draft_is_an_error(folder: Path):
-    with pytest.raises(IncompatiblePair):
-        bench(folder / "tiny", draft=str(folder / "other"))
+    with pytest.raises(NotDownloaded):
+        bench(folder / "tiny", draft=str(folder / "absent"))
 
 
 @pytest.mark.usefixtures("verified")
@@ -406,7 +482,7 @@ def test_transformers_writes_our_plain_answers_in_all_its_ways(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ):
     given: list[list[Any]] = []
-    monkeypatch.setattr(MODULE, "gather", lambda *asked: given.append(gather(*asked)) or given[0])
+    monkeypatch.setattr(MODULE, "gather", lambda *asked: given.append(gather(*asked)[0]) or (given[0], []))
     made = bench(folder / name, draft="early-exit:1", against="transformers", quant="fp32")
     theirs = [f"transformers {mode}" for mode in THEIRS]
     assert [row.method for row in made.rows()] == ["plain", "early exit 1", *theirs]
@@ -476,7 +552,7 @@ def test_each_way_of_theirs_runs_in_the_format_and_with_the_threads_that_were_fa
 @pytest.mark.usefixtures("verified")
 def test_beside_the_guide_they_speculate_in_all_their_ways():
     opened = drain(open_target(LoadRequest.of("guide", quant="fp32", threads=1)))
-    found = list(transformers_peer.modes(opened, ways_of(opened, "auto")[1:]))
+    found = list(transformers_peer.modes(opened, usable(opened, "auto")[1:-1]))
     assert [mode.name.split()[0] for mode in found] == [
         "plain", "assistant_early_exit", "assistant_model", "prompt_lookup_num_tokens"
     ]  # fmt: skip

@@ -40,6 +40,7 @@ EXIT_CODES = {  # docs/cli.md
     "DoesNotFit": 5,
     "ContextOverflow": 5,
     "IncompatiblePair": 6,
+    "Divergence": 6,
     "PullError": 7,
     "Cancelled": 130,
 }

@@ -16,8 +16,9 @@ import click
 import pytest
 from textual.binding import Binding
 
+from localspec.bench import prompts
 from localspec.bench.measure import measure
-from localspec.bench.prompts import QUESTIONS
+from localspec.bench.prompts import GUIDE, QUESTIONS
 from localspec.bench.sweep import sweep
 from localspec.cli.main import cli, outcome
 from localspec.config.reading import read
@@ -41,6 +42,7 @@ SHELL_WORDS = re.compile(r"[<;&$]|^(if|python|[A-Z_]+=)|^echo(?!.* [|] )")
 PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
 CAPITALS = {"MODEL": "guide", "PROMPT": "Hello", "NAME": "nord", "WORDS": "draft"}  # and ID, a chat's
 MEASURING = ("measure", "sweep")
+TWO = tuple(prompts.Prompt(GUIDE, question) for question in QUESTIONS[:2])
 SHAPES = "python -m benchmarks.shapes"  # which imports all that can be measured, for five seconds
 TERMINALS_OWN = {"Ctrl+Shift+V"}
 PYTHONS_OWN = {"chat.send"}
@@ -123,7 +125,7 @@ def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd
         assert done.returncode == 0, done.stderr
         return
     for measuring in (measure, sweep):
-        monkeypatch.setitem(measuring.__kwdefaults__, "prompts", QUESTIONS[:2])
+        monkeypatch.setitem(measuring.__kwdefaults__, "prompts", TWO)
     for line in block.splitlines():
         assert typed(*without_shell(line), monkeypatch) == 0, capfd.readouterr().err
 

@@ -90,7 +90,7 @@ def about(token: Token, step: Step | None = None) -> str:
 
 
 def copied_from(step: Step) -> str:
-    """Where a round's looked-up tokens were copied from; "" where that is not known."""
+    """Names the text that a round's looked-up tokens were copied from; "" where that is not known."""
     origin = step.origin
     if origin is None:
         return ""
