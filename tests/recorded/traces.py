@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.models import SMOLLM2
 from benchmarks.prompts import KINDS, PROMPTS
+
+from benchmarks.models import SMOLLM2
 from localspec import load
 from localspec.core.events import Step
 from localspec.core.requests import Message
