@@ -6,6 +6,7 @@ import re
 import zlib
 
 import msgspec
+from msgspec.structs import replace
 
 from localspec.core.events import Step, Token
 
@@ -16,7 +17,16 @@ ROUNDS = msgspec.msgpack.Decoder(tuple[Step, ...])
 
 
 def pack(steps: tuple[Step, ...]) -> bytes | None:
-    return zlib.compress(msgspec.msgpack.encode(steps), LEVEL) if steps else None
+    """Bytes without the names of other chats that tokens were copied from: those may be deleted."""
+    unnamed = tuple(without_chat(step) for step in steps)
+    return zlib.compress(msgspec.msgpack.encode(unnamed), LEVEL) if steps else None
+
+
+def without_chat(step: Step) -> Step:
+    origin = step.origin
+    if origin is None or origin.kind != "chat" or not origin.name:
+        return step
+    return replace(step, origin=replace(origin, name=""))
 
 
 def unpack(packed: bytes | None) -> tuple[Step, ...]:

@@ -6,11 +6,14 @@ import pytest
 from msgspec.structs import replace
 
 from localspec.core import paths
+from localspec.core.events import Origin
 from localspec.core.requests import Message, Reference
 from localspec.history import Attachment, History, NewChat, with_attachments
 from localspec.history import references as module
+from localspec.history.provenance import pack, unpack
 from localspec.history.references import MOST_CHARACTERS, answer, bounded, file, kept_chats
 from tests.support.chats import chat
+from tests.support.scripted_engine import step
 
 
 def texts(history: History, running: str | None = None) -> list[str]:
@@ -78,3 +81,12 @@ def test_a_long_question_is_as_good_as_its_end():
     found = answer("branch", "", [Message("user", "lost"), *long][-3:], "text")
     assert [one.content for one in found.before] == ["b" * 1000, "c", "d"]
     assert len(bounded([found, file(Attachment("p", text=""))])) == 1, "a file without text says nothing"
+
+
+def test_what_was_copied_from_another_chat_is_kept_without_its_name():
+    """Else its title would be in this chat once it is deleted."""
+    origins = [Origin("chat", "A secret", 7), Origin("file", "a.txt", 3), Origin("branch", "one", 1), None]
+    steps = tuple(replace(step("a", "b"), origin=origin) for origin in origins)
+    packed = pack(steps)
+    assert packed is not None
+    assert [one.origin for one in unpack(packed)] == [Origin("chat", "", 7), *origins[1:]]

@@ -9,10 +9,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from benchmarks.prompts import KINDS, PROMPTS
-
 from benchmarks.models import SMOLLM2
 from localspec import load
+from localspec.bench.prompts import KINDS, PROMPTS
 from localspec.core.events import Step
 from localspec.core.requests import Message
 from localspec.runtime.api import LLM
