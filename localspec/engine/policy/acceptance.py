@@ -18,7 +18,7 @@ NEGLIGIBLE = 0.02  # the chance of reaching a position, beyond which none is wor
 
 
 class Counts:
-    """Of the drafts that reached each position, how many had it accepted; decays."""
+    """Counts the drafts that reached each position, and those that had it accepted; decays."""
 
     __slots__ = ("kept", "reached")
 

@@ -1,10 +1,10 @@
-"""Whether drafters are asked for offers: a look-up's scan costs time, in vain where nothing it offers pays."""
+"""Whether drafters are asked for offers: a look-up's scan costs time, wasted where nothing it offers pays."""
 
 from __future__ import annotations
 
 from localspec.engine.policy.costs import Times
 
-VAIN_SHARE = 0.004  # of the time may be spent on asking in vain
+WASTE_SHARE = 0.004  # of the time may be spent on asking for nothing
 RECENT = 0.1  # the weight of the newest answer
 SAVED_UP = 2  # askings: the most that is saved for later
 
@@ -29,9 +29,9 @@ class Asking:
 
     def passed(self, seconds: float) -> None:
         """A round has passed."""
-        self.allowance = min(self.allowance + VAIN_SHARE * seconds, SAVED_UP * self.cost)
+        self.allowance = min(self.allowance + WASTE_SHARE * seconds, SAVED_UP * self.cost)
 
     def took(self, seconds: float) -> None:
-        """So long took a round that asked and did not draft, up to its forward."""
+        """Takes the time of a round that asked and did not draft, up to its forward."""
         self.times.add(seconds)
         self.cost = self.times.usual

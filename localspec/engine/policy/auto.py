@@ -49,7 +49,7 @@ class Auto:
         self.asking = Asking()
         self.hindsight = Hindsight()
         self.rate = Rate()
-        self.asked: Sequence[Offer] | None = None  # what was offered for this round; None where nobody was asked
+        self.asked: Sequence[Offer] | None = None  # what was offered for this round; None where no drafter was asked
         self.explorer = Explorer(self.costs)
 
     def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:

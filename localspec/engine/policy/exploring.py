@@ -33,7 +33,7 @@ class Best(NamedTuple):
 
 
 class Explorer:
-    """Within a fixed share of the time, first the length that may lose least and was unused longest."""
+    """Explores within a fixed share of the time, first the length that may lose least and was unused longest."""
 
     def __init__(self, costs: Costs) -> None:
         self.costs = costs
@@ -52,9 +52,9 @@ class Explorer:
         return self.affordable(candidates, best, least)
 
     def doubtful(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
-        """Of lengths that only a few times make slower than the best, and that would not be if they cost hardly more
-        than the cheapest round, one with fewest times. Else one slow round at the start would exclude a length for
-        hundreds of rounds."""
+        """Picks the one with fewest times, of lengths that only a few times make slower than the best, and that would
+        not be if they cost hardly more than the cheapest round. Else one slow round at the start would exclude a length
+        for hundreds of rounds."""
         bar = best.value + DRAFT_COSTS * self.costs.least * best.rate
         few: list[tuple[int, int, Pick]] = []
         count = len(self.costs.plain)
