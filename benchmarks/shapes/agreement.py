@@ -25,7 +25,7 @@ from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.lengths import never as whole
-from localspec.engine.policy import SteerablePolicy
+from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Choice, Draft, Drafter, Offer, Round, Sampler
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling

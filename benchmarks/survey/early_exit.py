@@ -24,7 +24,7 @@ from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.linear import dtype_of
-from localspec.engine.policy import Constant
+from localspec.engine.policy.named import Constant
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

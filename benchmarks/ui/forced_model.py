@@ -25,7 +25,8 @@ from localspec.core.weight_formats import ListedFormat
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.policy import Constant, SteerablePolicy
+from localspec.engine.policy.named import Constant
+from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

@@ -27,9 +27,9 @@ from localspec.core.sanitize import one_line
 from localspec.engine.decode import decode
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.policy import Constant, Policy
+from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import PLAIN as NO_DRAFT
-from localspec.engine.protocols import Choice, Drafter, Offer, Round
+from localspec.engine.protocols import Choice, Drafter, Offer, Policy, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling, gumbel_noise, penalise
 from localspec.engine.session import Session

@@ -14,8 +14,7 @@ from time import perf_counter
 import torch
 
 from localspec.engine.drafters.empty import empty
-from localspec.engine.policy import Policy
-from localspec.engine.protocols import Round
+from localspec.engine.protocols import Policy, Round
 from localspec.engine.sampling import finite
 from localspec.engine.session import Session
 

@@ -5,7 +5,7 @@ Token ids only. Tensors stay on the target's device; nothing here computes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Protocol, TypeGuard
 
@@ -299,3 +299,13 @@ class Sampler(Protocol):
     def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
         """The number of accepted draft tokens, and the target's own next token, from its logits [k + 1, vocab]."""
         ...
+
+
+class Policy(Protocol):
+    """Chooses what is drafted and how much of it, and learns from the round that it led to."""
+
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+        """Chooses at most `most` tokens of one of the offers; asking for them costs a look-up's scan."""
+        ...
+
+    def observe(self, done: Round) -> None: ...

@@ -23,7 +23,7 @@ from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.drafters.translated import TranslatedDrafter
 from localspec.engine.memory import give_back
-from localspec.engine.policy import SteerablePolicy
+from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Drafter, Resident, is_layered
 from localspec.engine.session import Session
 from localspec.loading.devices import gpu_faults

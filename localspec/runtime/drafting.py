@@ -12,7 +12,7 @@ from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.lookup import LookupDrafter
 from localspec.engine.drafters.table import LOOKUP
-from localspec.engine.policy import SteerablePolicy
+from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Drafter, Resident
 from localspec.runtime.translating import Translating
 

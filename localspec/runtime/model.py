@@ -32,8 +32,8 @@ from localspec.engine.drafters.table import LOOKUP, check_exit
 from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
-from localspec.engine.policy import Policy, SteerablePolicy
-from localspec.engine.protocols import Round, Sampler, is_layered
+from localspec.engine.policy.steerable import SteerablePolicy
+from localspec.engine.protocols import Policy, Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session

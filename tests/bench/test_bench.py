@@ -26,14 +26,14 @@ from localspec.cli.main import main
 from localspec.core import processor
 from localspec.core.calibration import remember
 from localspec.core.drain import drain
-from localspec.core.errors import DoesNotFit, IncompatiblePair
+from localspec.core.errors import DoesNotFit, NotDownloaded
 from localspec.core.events import Loading, Notice, Stats
 from localspec.core.requests import LoadRequest
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.runtime.open import open_target
 from localspec.runtime.opened import swept_key
 from tests.support.models import save_snapshot
-from tests.support.tokenizers import CHATML, gpt2_like, llama3_like
+from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
 
 MODULE = sys.modules[measure.__module__]  # the package has a function of this name
 TWO = tuple(Prompt("guide", question) for question in QUESTIONS[:2])
@@ -254,7 +254,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("models")
     save_snapshot(made / "tiny", gpt2_like(), template=CHATML, eos="<|im_end|>", hidden_size=64)
     save_snapshot(made / "base", gpt2_like(), eos="<|endoftext|>", hidden_size=64)
-    save_snapshot(made / "other", llama3_like(), seed=2)
+    save_snapshot(made / "other", wordpiece_like(), seed=2)
     return made
 
 
@@ -416,19 +416,19 @@ def test_a_known_drafter_that_cannot_draft_is_left_out_and_said(folder: Path, mo
     catalogue = folder / "models.toml"
     catalogue.write_text(
         f'schema_version = 1\n[models.mine]\npath = "{folder / "tiny"}"\n'
-        f'[models.mine.draft]\nkind = "model"\nmodel = "{folder / "other"}"\n'
+        f'[models.mine.draft]\nkind = "model"\nmodel = "{folder / "absent"}"\n'
     )
     monkeypatch.setattr("localspec.core.paths.packaged", lambda name: folder / name)
     made = bench("mine")
     assert [row.method for row in made.rows()] == ["plain", "look-up", "auto"]
     assert made.notes[0].startswith("draft model is left out: ")
-    assert "cannot draft for" in made.notes[0]
+    assert "absent" in made.notes[0]
 
 
 @pytest.mark.usefixtures("verified")
 def test_a_drafter_that_the_user_names_and_that_cannot_draft_is_an_error(folder: Path):
-    with pytest.raises(IncompatiblePair):
-        bench(folder / "tiny", draft=str(folder / "other"))
+    with pytest.raises(NotDownloaded):
+        bench(folder / "tiny", draft=str(folder / "absent"))
 
 
 @pytest.mark.usefixtures("verified")

@@ -262,7 +262,7 @@ class Counted(Decoder):
 
 def drafts(rate: float, k: str, monkeypatch: pytest.MonkeyPatch, max_tokens: int = 60) -> tuple[Any, Any, list[int]]:
     """Plain, and a writer with this agreement; and the list of ids that are drafted from."""
-    monkeypatch.setattr("localspec.engine.policy.FIRST_PROBES", (1000,))  # no rounds of no draft in between
+    monkeypatch.setattr("localspec.engine.policy.probes.FIRST_PROBES", (1000,))  # no rounds of no draft in between
     made = decoder()
     made.__class__, made.drafted = Counted, []
     plain, speculative = writers("fp32", Stand(made, max_tokens), (rate,), 1, (k,))

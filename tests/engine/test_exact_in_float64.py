@@ -19,8 +19,10 @@ from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.lookup import LookupDrafter, Text
 from localspec.engine.drafters.model import ModelDrafter
-from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
-from localspec.engine.protocols import Drafter
+from localspec.engine.policy.auto import Auto
+from localspec.engine.policy.named import Constant, Heuristic
+from localspec.engine.policy.probes import Probed
+from localspec.engine.protocols import Drafter, Policy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from tests.support.fakes import GREEDY, NGramDrafter, generate, plain, text

@@ -22,8 +22,10 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.lookup import LookupDrafter, Text
 from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.temporary import TemporaryDrafter
-from localspec.engine.policy import Auto, Constant, Policy, Probed
-from localspec.engine.protocols import Choice, Draft, Drafter, Offer, Round
+from localspec.engine.policy.auto import Auto
+from localspec.engine.policy.named import Constant
+from localspec.engine.policy.probes import Probed
+from localspec.engine.protocols import Choice, Draft, Drafter, Offer, Policy, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

@@ -19,7 +19,7 @@ from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.lookup import LookupDrafter, Text
 from localspec.engine.lengths import Shorten, never
-from localspec.engine.policy import Constant
+from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
 from localspec.engine.sampling import Sampling, shape

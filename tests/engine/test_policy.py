@@ -12,9 +12,13 @@ import pytest
 
 from localspec.core.events import DraftLength, Mode
 from localspec.core.requests import MAX_DRAFT
-from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed, SteerablePolicy, line
-from localspec.engine.protocols import Choice, Offer, Round
-from tests.support.virtual_time import length, policy_of, world
+from localspec.engine.policy.auto import Auto
+from localspec.engine.policy.costs import line
+from localspec.engine.policy.named import Constant, Heuristic
+from localspec.engine.policy.probes import Probed
+from localspec.engine.policy.steerable import SteerablePolicy
+from localspec.engine.protocols import Choice, Offer, Policy, Round
+from tests.support.virtual_time import length, policy_of, round_of, world
 
 pytestmark = pytest.mark.heavy
 
@@ -242,7 +246,7 @@ def test_a_round_that_a_stop_cut_short_teaches_nothing():
     for _ in range(5):
         policy.observe(Round((1,), (1, 2, 3, 4), 1, 0.0, 1.0, ignored=3, ended="stop"))
     assert length(policy) == length(Auto())
-    assert not policy.costs.medians
+    assert not policy.costs.known
 
 
 def test_auto_never_drafts_more_than_it_may():
@@ -258,7 +262,7 @@ def test_auto_takes_rounds_of_any_length_it_did_not_ask_for():
     for _ in range(2000):
         drafted = coins.randint(0, min(length(policy), 3))
         accepted = coins.randint(0, drafted)
-        policy.observe(Round((0,) * (accepted + 1), (0,) * drafted, accepted, 0.0, coins.choice([0.0, 1.0])))
+        policy.observe(round_of(drafted, accepted, coins.choice([0.0, 1.0])))
         assert 0 <= length(policy) <= 8
 
 
@@ -319,8 +323,8 @@ def test_a_probe_teaches_the_policy_too():
     for place in (1, 2):
         k = length(probed)
         assert k == (0 if place == 2 else 4)
-        probed.observe(Round((0,), (0,) * k, 0, 0.0, 1.0))
-    assert set(policy.costs.medians) == {0, 4}
+        probed.observe(round_of(k, 0, 1.0))
+    assert {k for known in policy.costs.known.values() for k in known} == {0, 4}
 
 
 def test_probes_cost_little():
@@ -349,7 +353,7 @@ def rounds_of(policy: Policy, count: int, cost: str = "cheap draft") -> list[Rou
     done = []
     for _ in range(count):
         k = length(policy)
-        done.append(Round((0,) * (k + 1), (0,) * k, k, 0.0, COSTS[cost](k)))
+        done.append(round_of(k, k, COSTS[cost](k)))
         policy.observe(done[-1])
     return done
 
@@ -383,11 +387,11 @@ def test_on_drafts_even_where_it_does_not_pay_and_auto_stops():
 def test_what_auto_has_learnt_survives_being_off():
     policy = SteerablePolicy("auto", "auto")
     rounds_of(policy, 100)
-    learnt = dict(policy.auto.costs.medians)
+    learnt = {drafter: dict(known) for drafter, known in policy.auto.costs.known.items()}
     policy.steer("off", "auto")
     rounds_of(policy, 100)
     policy.steer("auto", "auto")
-    assert policy.auto.costs.medians == learnt
+    assert policy.auto.costs.known == learnt
     assert median(done.drafted for done in rounds_of(policy, 9)) == 8
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from localspec.engine.decode import decode
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.policy import Constant
+from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import DraftProbabilities, Round
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler

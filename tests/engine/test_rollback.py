@@ -19,8 +19,10 @@ from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.lookup import LookupDrafter
 from localspec.engine.drafters.model import ModelDrafter
-from localspec.engine.policy import Auto, Constant, Heuristic, Policy, Probed
-from localspec.engine.protocols import Drafter, Round
+from localspec.engine.policy.auto import Auto
+from localspec.engine.policy.named import Constant, Heuristic
+from localspec.engine.policy.probes import Probed
+from localspec.engine.protocols import Drafter, Policy, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

@@ -21,8 +21,10 @@ from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.policy import Auto, Constant, Policy, Probed
-from localspec.engine.protocols import Choice, Drafter, ExitStates
+from localspec.engine.policy.auto import Auto
+from localspec.engine.policy.named import Constant
+from localspec.engine.policy.probes import Probed
+from localspec.engine.protocols import Choice, Drafter, ExitStates, Policy
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session, common_prefix_length

@@ -14,7 +14,7 @@ from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import ModelDrafter
-from localspec.engine.policy import SteerablePolicy
+from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Drafter
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling

@@ -21,7 +21,7 @@ from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.offload import CopyIn, OnThread, Stream
-from localspec.engine.policy import Constant
+from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Choice, Drafter
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Session

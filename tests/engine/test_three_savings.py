@@ -15,7 +15,7 @@ from localspec.engine.decode import speculative_round
 from localspec.engine.decoder import Decoder, Span
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.policy import Constant
+from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Choice
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

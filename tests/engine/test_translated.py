@@ -13,7 +13,7 @@ from localspec.core.errors import Cancelled
 from localspec.engine.decode import decode
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.translated import TranslatedDrafter
-from localspec.engine.policy import Constant
+from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Choice, Round
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

@@ -776,7 +776,7 @@ def test_the_baseline_is_kept_over_turns_and_is_another_starts_affair(models: Pa
     machine times are too uneven for a speed-up, and it is not shown."""
     ticks = itertools.count()
     monkeypatch.setattr("localspec.engine.decode.perf_counter", lambda: next(ticks) / 1000)
-    monkeypatch.setattr("localspec.engine.policy.FIRST_PROBES", range(2, 12))
+    monkeypatch.setattr("localspec.engine.policy.probes.FIRST_PROBES", range(2, 12))
     with open_target(models, draft="early-exit:2", k=3) as llm:
         assert llm.generate(STORY, max_tokens=2, temperature=0).stats.speedup is None
         stats = llm.generate(STORY, max_tokens=60, temperature=0).stats
@@ -870,7 +870,7 @@ def test_an_answer_that_is_given_up_frees_the_model(way: str, llm: LLM):
 
 def test_with_no_folder_for_the_state_a_model_answers_all_the_same(models: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", "/dev/null/x")
-    monkeypatch.setattr("localspec.engine.policy.FIRST_PROBES", range(2, 12))
+    monkeypatch.setattr("localspec.engine.policy.probes.FIRST_PROBES", range(2, 12))
     with open_target(models, draft="early-exit:2", k=3) as llm:
         assert llm.generate(STORY, max_tokens=60, temperature=0).stats.speedup
 

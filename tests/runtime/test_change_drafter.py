@@ -89,10 +89,10 @@ def test_what_was_measured_and_steered_of_the_drafter_before_is_forgotten(models
     with opened(models, draft="early-exit:2", k="auto") as llm:
         llm.generate("The quick brown fox", max_tokens=30, temperature=0)
         policy = llm._model._parts.drafting.policy
-        assert policy.auto.rounds > 0
+        assert policy.auto.explorer.rounds > 0
         change(llm, "early-exit:1")
         assert llm._model._parts.drafting.policy is not policy
-        assert llm._model._parts.drafting.policy.auto.rounds == 0
+        assert llm._model._parts.drafting.policy.auto.explorer.rounds == 0
         assert llm.ready.spec.exit_layer == 1
         assert llm._model.tally.stats.draft_n == 0
 

@@ -27,8 +27,7 @@ from localspec.core.events import (
     Step,
     Token,
 )
-from localspec.engine.policy import Policy
-from localspec.engine.protocols import Round
+from localspec.engine.protocols import Policy, Round
 from localspec.runtime.stats import (
     PROBES_KEPT,
     PROBES_NEEDED,

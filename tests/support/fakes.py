@@ -12,8 +12,8 @@ from torch import Tensor
 from localspec.engine.decode import decode
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
-from localspec.engine.policy import Constant, Policy
-from localspec.engine.protocols import Choice, Draft, Drafter, ExitStates, Offer, Round, Target
+from localspec.engine.policy.named import Constant
+from localspec.engine.protocols import Choice, Draft, Drafter, ExitStates, Offer, Policy, Round, Target
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

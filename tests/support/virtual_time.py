@@ -6,8 +6,10 @@ import random
 from collections.abc import Callable
 
 from localspec.core.requests import MAX_DRAFT, SpecWish, draft_length
-from localspec.engine.policy import Policy, SteerablePolicy
-from localspec.engine.protocols import Offer, Round
+from localspec.engine.policy.steerable import SteerablePolicy
+from localspec.engine.protocols import Choice, Offer, Policy, Round
+
+SCRIPTED = Offer("scripted", MAX_DRAFT)
 
 
 def policy_of(k: str) -> SteerablePolicy:
@@ -18,7 +20,15 @@ def policy_of(k: str) -> SteerablePolicy:
 
 def length(policy: Policy) -> int:
     """How many tokens it would have the only drafter propose now."""
-    return policy.choose(MAX_DRAFT, lambda: (Offer("scripted", MAX_DRAFT),)).k
+    return policy.choose(MAX_DRAFT, lambda: (SCRIPTED,)).k
+
+
+def round_of(k: int, accepted: int, seconds: float) -> Round:
+    """A round in which the only drafter proposed k tokens."""
+    choice = Choice(k, SCRIPTED if k else None)
+    return Round(
+        (0,) * (accepted + 1), (0,) * k, accepted, 0.0, seconds, drafters=(SCRIPTED.drafter,) * k, choice=choice
+    )
 
 
 def world(
@@ -31,7 +41,7 @@ def world(
         accepted = 0
         while accepted < k and coins.random() < accept(accepted):
             accepted += 1
-        last = Round((0,) * (accepted + 1), (0,) * k, accepted, 0.0, cost(k))
+        last = round_of(k, accepted, cost(k))
         policy.observe(last)
         done.append(last)
         committed += accepted + 1

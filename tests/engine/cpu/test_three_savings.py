@@ -13,7 +13,7 @@ from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.pool import Pool
 from localspec.engine.decode import speculative_round
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
-from localspec.engine.policy import Constant
+from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Choice, ExitStates
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session

@@ -1,0 +1,71 @@
+"""What is known of each drafter: how much of its drafts is accepted, and which lengths were used when.
+
+An arm, as in a bandit's. Costs are kept elsewhere, since drafters share them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from localspec.core.requests import MAX_DRAFT
+from localspec.engine.policy.acceptance import Acceptance
+from localspec.engine.policy.costs import FORWARD, Costs
+from localspec.engine.protocols import Offer
+
+FIRST_TRIES = (4, 0, 1)  # enough costs to draw a line through
+LONGER = 2  # times the longest measured draft: as far as a line through costs is believed
+
+
+class Arm:
+    """One drafter's record. `free`: its tokens are known beforehand, and cost nothing to propose."""
+
+    def __init__(self, drafter: str, *, free: bool) -> None:
+        self.free = free
+        self.priced = FORWARD if free else drafter  # what its rounds cost is kept under
+        self.acceptance = Acceptance()
+        self.used: dict[int, int] = {}  # k: the last round that drafted so much
+
+
+class Candidate(NamedTuple):
+    """An offer with what the next round would bring: tokens and seconds by k. `lengths`: those whose cost is known well
+    enough to choose them; up to `longest` they may be explored."""
+
+    offer: Offer
+    arm: Arm
+    expected: list[float]
+    cost: list[float]
+    lengths: Sequence[int]
+    longest: int
+
+    @property
+    def fastest(self) -> float:
+        """Tokens per second, of the length that brings most."""
+        expected, cost = self.expected, self.cost
+        return max([expected[k] / cost[k] for k in self.lengths])
+
+    def best(self, rate: float) -> tuple[float, int]:
+        """The most tokens above the usual rate, and the length that brings them: a draft ends where a longer one
+        gains less than it costs."""
+        expected, cost = self.expected, self.cost
+        return max([(expected[k] - rate * cost[k], k) for k in self.lengths])
+
+
+def candidate(offer: Offer, arm: Arm, most: int, costs: Costs) -> Candidate:
+    """Known tokens may be drafted up to twice as many as were measured. Others cost a forward each: as many as were
+    measured, or one more."""
+    tried, expected = costs.tried(arm.priced), arm.acceptance.expected(offer.bucket, most)
+    longest = max(tried, default=0)
+    longest = min(len(expected) - 1, LONGER * max(longest, 1) if arm.free else longest + 1)
+    lengths = range(1, longest + 1) if arm.free else [k for k in {*tried, longest} if k <= longest]
+    return Candidate(offer, arm, expected, costs.table(arm.priced), lengths, longest)
+
+
+def untried(arm: Arm, most: int, costs: Costs, least: int) -> Iterator[int]:
+    """The lengths to measure first, 0 for plain decoding."""
+    tried = costs.tried(arm.priced)
+    for k in FIRST_TRIES:
+        if k == 0 and least == 0 and not len(costs.plain):
+            yield 0
+        elif 0 < k <= min(most, MAX_DRAFT) and k not in tried and not (arm.free and tried):
+            yield k

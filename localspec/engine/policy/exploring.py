@@ -1,0 +1,95 @@
+"""Lengths that are tried though another promises more: since few times may deceive, and since the world changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import inf
+from operator import itemgetter
+from typing import NamedTuple
+
+from localspec.engine.policy.arms import Candidate
+from localspec.engine.policy.costs import FEW, TINY, Costs
+
+SHARE = 0.005  # of the time spent may be lost by exploring
+DEAREST = 2  # rounds without a draft: the most that one row of a round costs where nothing else runs
+DRAFT_COSTS = 1.1  # rounds without one, at least
+FREE_EVERY = 8  # rounds: lengths of known tokens are explored less often, since only their cost is in doubt
+
+
+class Pick(NamedTuple):
+    """k tokens of a candidate; None is plain decoding."""
+
+    candidate: Candidate | None
+    k: int
+
+
+class Best(NamedTuple):
+    """What promises most: `value` is its tokens above `rate`, tokens per second; `plain` what plain decoding costs."""
+
+    pick: Pick
+    value: float
+    rate: float
+    plain: float
+
+
+class Explorer:
+    """Within a fixed share of the time, first the length that may lose least and was unused longest."""
+
+    def __init__(self, costs: Costs) -> None:
+        self.costs = costs
+        self.allowance = 0.0  # seconds that exploring may still lose
+        self.rounds = 0
+        self.plain_used = 0
+
+    def passed(self, seconds: float) -> None:
+        self.rounds += 1
+        self.allowance += SHARE * seconds
+
+    def other(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
+        """What to try instead of the best, if anything."""
+        if self.costs.few and (pick := self.doubtful(candidates, best, least)) is not None:
+            return pick
+        return self.affordable(candidates, best, least)
+
+    def doubtful(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
+        """Of lengths that only a few times make slower than the best, and that would not be if they cost hardly more
+        than the cheapest round, one with fewest times. Else one slow round at the start would exclude a length for
+        hundreds of rounds."""
+        bar = best.value + DRAFT_COSTS * self.costs.least * best.rate
+        few: list[tuple[int, int, Pick]] = []
+        count = len(self.costs.plain)
+        if not least and best.pick.k and count < FEW and bar < 1:
+            few.append((count, 0, Pick(None, 0)))
+        for one in candidates:
+            chosen = best.pick.k if one is best.pick.candidate else 0
+            for k, times in self.costs.tried(one.arm.priced).items():
+                if len(times) < FEW and k <= one.longest and bar < one.expected[k] and k != chosen:
+                    few.append((len(times), -k, Pick(one, k)))
+        return min(few, key=lambda each: each[:2])[2] if few else None
+
+    def affordable(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
+        """The length that is most worth exploring, if it may lose so much."""
+        _, loss, pick = max(self.options(candidates, best, least), default=(0.0, 0.0, None), key=itemgetter(0))
+        if pick is None or loss > self.allowance:
+            return None
+        self.allowance -= loss
+        return pick
+
+    def options(
+        self, candidates: list[Candidate], best: Best, least: int
+    ) -> Iterator[tuple[float, float, Pick | None]]:
+        """Every other length: how much it is worth exploring, and the seconds that it may lose."""
+        measured, rounds, per_token = len(self.costs.plain) > 0, self.rounds, 1 / best.rate
+        dearest = DEAREST * best.plain if measured else inf  # dearer was the machine, and would keep k away for ever
+        if not least and best.pick.k:
+            loss = max(best.plain + (best.value - 1) * per_token, TINY)
+            yield (rounds - self.plain_used) / loss, loss, Pick(None, 0)
+        for one in candidates:
+            if one.arm.free and rounds % FREE_EVERY:
+                continue
+            chosen, used = best.pick.k if one is best.pick.candidate else 0, one.arm.used
+            for k in range(1, one.longest + 1):
+                if k != chosen:
+                    cost = min(one.cost[k], dearest * (k + 1))
+                    loss = max(cost + (best.value - one.expected[k]) * per_token, TINY)
+                    yield (rounds - used.get(k, 0)) / loss, loss, Pick(one, k)
