@@ -61,10 +61,10 @@ def test_a_drafter_that_saved_no_time_over_a_long_while_is_said_to(speedup: floa
     """One answer of another kind says nothing, and neither does a long while in which nothing was compared."""
     with History() as history:
         given = answer()
-        made = replace(given.generation, target="guide", draft="early-exit:2", quant="int8")
+        made = replace(given.generation, target="guide", draft="lookup+early-exit:2", quant="int8")
         made = replace(made, stats=replace(made.stats, speedup=speedup, predicted_ms=60_000 * minutes))
         history.save(chat(history, "Once?", "")[-1].id, replace(given, generation=made))
-    first = of("guide")[0]
+    first = of("guide")[1]
     assert first.detail == TRAINED + (f"; it saved no time in {minutes} min of answers here" if said else "")
     assert first.suits is not said
 

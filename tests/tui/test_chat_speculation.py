@@ -146,7 +146,8 @@ async def test_without_a_drafter_f5_shows_what_could_draft_and_others_say_where_
             await stage.sees(sentence)
             stage.chat.status.end_hint()
         await stage.pilot.press("ctrl+c", "f5")
-        await stage.sees("What drafts for guide", "No draft model is known for it", "×–", "early exit 2", "hub: Ctrl+O")
+        why = "Nothing drafts: its state cannot be rolled back." if spec.reason else "No draft model is known for it"
+        await stage.sees("What drafts for guide", why, "×–", "early exit 2", "hub: Ctrl+O")
         await stage.sees("at most 1/4 of the size")
         await stage.pilot.press("f5")
         await stage.until(lambda: stage.app.screen is stage.chat)
@@ -426,7 +427,7 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         (READY.spec, "early-exit:4", ("guide-draft", "early-exit:4"), [None, 4]),
         (READY.spec, "off", ("plain", "guide-draft"), [None, None]),
         (SpecCard("off", reason="none is known"), "early-exit:4", ("plain", "early-exit:4"), [None, 4]),
-        (SpecCard("early-exit", "layers 1-4", exit_layer=4), "EARLY-EXIT:4", ("plain", "layers 1-4"), [None, None]),
+        (SpecCard("early-exit", "layers 1-4", exit_layer=4), "EARLY-EXIT:4", ("plain", "layers 1–4"), [None, None]),
     ],
 )
 async def test_two_drafters_are_compared_where_neither_must_be_loaded(

@@ -87,7 +87,7 @@ async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight
     async with open_chat(ScriptedEngine(MIXED, told_odds, MIXED)) as stage:
         await told(stage)
         await stage.pilot.press("shift+f3")
-        await stage.sees("‹x›", "p draft/model›", "Token probabilities are recorded from the next answer on.")
+        await stage.sees("‹x›", " .6/.2›", "Token probabilities are recorded from the next answer on.")
         await stage.send("two")
         await stage.sees("a‹x .61/.22›**so", "idle")
         await stage.pilot.press("shift+f3")

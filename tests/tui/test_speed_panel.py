@@ -81,7 +81,7 @@ def test_it_says_everything_that_was_measured():
 def test_acceptance_by_drafter_is_there_where_more_than_one_drafted():
     both = {"lookup": DrafterSums(40, 30, 10), "early-exit": DrafterSums(4, 0, 0)}
     shown = lines(changed(by_drafter=both), height=20)
-    assert shown[4:7] == ["early exit                 –", "look-up    ███████▌    75 %", "plain    22.4 (12 probes)"]
+    assert shown[4:7] == ["early exit                 –", "look-up    ████████▎    75 %", "plain    22.4 (12 probes)"]
     assert max(map(cell_len, shown)) <= WIDTH
     assert lines(changed(by_drafter={"lookup": both["lookup"]})) == lines(STATS)
     assert lines(changed(by_drafter=both), whole=False) == FOUR
