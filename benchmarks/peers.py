@@ -14,9 +14,7 @@ from math import inf
 from operator import attrgetter
 from pathlib import Path
 from time import perf_counter
-from typing import Any  # Any: llama_cpp and transformers are untyped
-
-import numpy as np
+from typing import TYPE_CHECKING, Any  # Any: llama_cpp and transformers are untyped
 
 from benchmarks.llama_cpp.library import Context, load, require, silence
 from localspec.bench.prompts import QUESTIONS
@@ -28,11 +26,14 @@ from localspec.core.weight_formats import find_format
 from localspec.engine.linear import dtype_of
 from localspec.runtime.opened import Opened
 
+if TYPE_CHECKING:
+    import numpy as np
+
 ENGINE = "llama.cpp"
 LOOKUP = "look-up"
 LOOKUP_LENGTHS = (2, 10)  # what its library advises for CPUs, and its default
 
-Propose = Callable[[np.ndarray], Sequence[int]]
+Propose = Callable[["np.ndarray"], Sequence[int]]
 """What could follow these ids."""
 
 
@@ -63,6 +64,8 @@ class LlamaCpp:
         self.trial_seconds = inf
 
     def answer(self, question: str, max_tokens: int) -> Run:
+        import numpy as np
+
         prompt = self.opened.prompter.chat([Message("user", question)])
         started = perf_counter()
         text = np.zeros(len(prompt) + max_tokens, np.intc)
