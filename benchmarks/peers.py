@@ -64,6 +64,8 @@ class LlamaCpp:
         self.trial_seconds = inf
 
     def answer(self, question: str, max_tokens: int) -> Run:
+        import numpy as np
+
         prompt = self.opened.prompter.chat([Message("user", question)])
         started = perf_counter()
         import numpy as np
