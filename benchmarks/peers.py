@@ -68,7 +68,6 @@ class LlamaCpp:
 
         prompt = self.opened.prompter.chat([Message("user", question)])
         started = perf_counter()
-        import numpy as np
 
         text = np.zeros(len(prompt) + max_tokens, np.intc)
         text[: len(prompt)], size = prompt, len(prompt)

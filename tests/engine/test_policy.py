@@ -412,3 +412,14 @@ def test_an_unmeasured_cost_lies_on_the_line_of_its_neighbours():
     assert line(known, 5) == 8.0
     assert line({2: 2.0, 4: 6.0}, 0) == 2.0  # never below the least that was measured
     assert line({3: 2.0}, 5) == 2.0
+
+
+@pytest.mark.parametrize("make", [lambda: Constant(3), Heuristic])
+def test_a_fixed_length_is_looked_up_only_where_the_match_is_long_or_nothing_else_is_offered(
+    make: Callable[[], Policy],
+) -> None:
+    other = Offer("early-exit", 16)
+    short, long = (Offer("lookup", 8, tuple(range(8)), bucket=bucket) for bucket in (8, 9))
+    assert make().choose(16, lambda: (short, other)).offer is other
+    assert make().choose(16, lambda: (long, other)).offer is long
+    assert make().choose(16, lambda: (short,)).offer is short

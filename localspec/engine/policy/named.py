@@ -1,4 +1,5 @@
-"""Policies that measure nothing: a constant length, and the heuristic one. Both draft the first offer."""
+"""Policies that measure nothing: a constant length, and the heuristic one. Both draft the first offer, a look-up's only
+where its match is long or nothing else is offered."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from typing import Literal
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.protocols import PLAIN, Choice, Offer, Policy, Round
+
+LONG_MATCH = 9  # the first bucket of a look-up with a match of five tokens or more, as SAM-Decoding has it
 
 
 class Constant:
@@ -23,9 +26,11 @@ class Constant:
 
 
 def first(k: int, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
-    """The first k tokens of the first offer."""
-    for offer in offers() if min(k, most) > 0 else ():
-        return Choice(min(k, most, offer.most), offer)
+    """The first k tokens of the first offer; a look-up goes before another drafter only where its match is long."""
+    asked = offers() if min(k, most) > 0 else ()
+    for offer in asked:
+        if not offer.tokens or offer.bucket >= LONG_MATCH or len(asked) == 1:
+            return Choice(min(k, most, offer.most), offer)
     return PLAIN
 
 
