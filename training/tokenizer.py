@@ -28,13 +28,13 @@ CHAT_TEMPLATE = (
 )
 
 
-def train(texts: Iterable[str], openings: Sequence[str], size: int = VOCAB_SIZE) -> Tokenizer:
-    """A tokenizer of at most `size` tokens: the control tokens first, roles and openings as one token each last."""
+def train(texts: Iterable[str], openings: Sequence[str], size: int | None = None) -> Tokenizer:
+    """A tokenizer of at most `size` tokens, VOCAB_SIZE by itself: the control tokens first, roles and openings as one token each last."""
     whole = (*ROLES, *openings)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
-        vocab_size=size - len(whole),
+        vocab_size=(size or VOCAB_SIZE) - len(whole),
         special_tokens=[AddedToken(token, special=True, normalized=False) for token in CONTROL_TOKENS],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,

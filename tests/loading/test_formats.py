@@ -31,7 +31,7 @@ MAY_NAME_FORMATS = {
     "bench/transformers_peer.py",
     "cli/options.py",  # flags that are about one format
     "core/weight_formats.py",
-    "engine/cpu/decoder.py",
+    "engine/cpu/tables.py",
     "engine/cpu/formats.py",
     "engine/cpu/kernels.py",
     "engine/cpu/linears.py",

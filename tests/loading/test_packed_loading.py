@@ -593,7 +593,7 @@ def code(engine: program.Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(program, "LOADED", {})
 
-    def building(_: object) -> Iterator[tuple[int, int]]:
+    def building(*_: object) -> Iterator[tuple[int, int]]:
         (tmp_path / f"build{len(list(tmp_path.glob('build*')))}").touch()
         yield 0, 4
         return real
@@ -646,7 +646,7 @@ def test_of_two_starts_one_compiles_and_the_other_waits(code: Path, tmp_path: Pa
 
 
 def test_where_compiling_fails_the_next_in_line_tries(code: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def failing(_: object) -> Iterator[tuple[int, int]]:
+    def failing(*_: object) -> Iterator[tuple[int, int]]:
         yield 0, 4
         raise EngineError("The CPU engine cannot be compiled here (no compiler).")
 

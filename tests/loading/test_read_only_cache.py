@@ -60,7 +60,7 @@ def made(code: bytes, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A word each time that weights are packed, or code is compiled, which costs nothing here."""
     times, real = list[str](), Packer.pieces
 
-    def building(_: object) -> Iterator[tuple[int, int]]:
+    def building(*_: object) -> Iterator[tuple[int, int]]:
         times.append("code")
         yield 0, 4
         return code

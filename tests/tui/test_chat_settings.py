@@ -346,7 +346,7 @@ async def test_the_header_names_the_template_that_was_chosen():
 async def test_the_chat_looks_as_the_settings_say():
     tuning = guide(Config(ui=UiTable(token_view="tokens", speed_panel="on")))
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(90, 24)) as stage:
-        await stage.sees("Speed", "drafted", "bonus")
+        await stage.sees("Speed", "draft ", "bonus")
     tuning = guide(Config(ui=UiTable(speed_panel="off")))
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(150, 24)) as stage:
         await stage.sees("Ask anything.")

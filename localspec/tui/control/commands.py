@@ -153,7 +153,7 @@ COMMANDS = (
     Command(
         "draft",
         "what could draft for this model, and what it brings; or choose it",
-        lambda chat, typed: chat.models.draft(typed) if typed else chat.drafters.show(),
+        lambda chat, typed: chat.drafters.draft(typed),
         f"[{', '.join(table.usages())}, key, folder, file or off]",
         choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
     ),

@@ -37,6 +37,13 @@ class Drafters:
         else:
             self.speculation.toggle()
 
+    def draft(self, typed: str) -> None:
+        """/draft: loads what is named; without a name, shows what could draft."""
+        if typed:
+            self.models.draft(typed)
+        else:
+            self.show()
+
     def show(self) -> None:
         """/draft and /why"""
         model = self.state.model
