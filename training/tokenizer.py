@@ -29,7 +29,8 @@ CHAT_TEMPLATE = (
 
 
 def train(texts: Iterable[str], openings: Sequence[str], size: int | None = None) -> Tokenizer:
-    """A tokenizer of at most `size` tokens, VOCAB_SIZE by itself: the control tokens first, roles and openings as one token each last."""
+    """A tokenizer of at most `size` tokens, VOCAB_SIZE by itself: the control tokens first, roles and openings as one
+    token each last."""
     whole = (*ROLES, *openings)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

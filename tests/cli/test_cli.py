@@ -24,7 +24,7 @@ from localspec.core.requests import GenerateRequest, SamplingOptions
 from localspec.runtime.api import LLM
 from tests.conftest import Program
 from tests.support.models import save_snapshot
-from tests.support.tokenizers import CHATML, byte_level, llama2_like
+from tests.support.tokenizers import CHATML, byte_level, wordpiece_like
 
 pytestmark = pytest.mark.usefixtures("one_state_folder")
 
@@ -37,7 +37,7 @@ def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("models")
     save_snapshot(made / "tiny", byte_level(*SPECIALS), template=CHATML, eos="<|im_end|>", hidden_size=64)
     save_snapshot(made / "base", byte_level(*SPECIALS), eos="<|endoftext|>", hidden_size=64)
-    save_snapshot(made / "other", llama2_like(), seed=2)
+    save_snapshot(made / "other", wordpiece_like(), seed=2)
     cut = made / "cut"
     save_snapshot(cut, byte_level(*SPECIALS), template=CHATML)
     weights = cut / "model.safetensors"
@@ -132,7 +132,7 @@ BAD = {
     "exit without a layer": (("run", "@tiny", "hi", "--draft", "early-exit:"), 2, "'early-exit:' names no layer."),
     "exit layer of the guide": (("run", "guide", "hi", "--draft", "early-exit:12"), 2, "outside guide, which has 12"),
     "drafter with another tokenizer": (("run", "@tiny", "hi", "--draft", "@other"), 6, "cannot draft for"),
-    "drafter not for the guide": (("run", "guide", "hi", "--draft", "@tiny"), 6, "for 'guide'"),
+    "drafter not for the guide": (("run", "guide", "hi", "--draft", "@other"), 6, "for 'guide'"),
     "unknown drafter": (("run", "guide", "hi", "--draft", "smal"), 3, "auto, off, early-exit:E, lookup, small, or"),
     "bench of an unknown model": (("bench", "gide"), 3, "Use the built-in model, guide"),
     "no prompt": (("run", "@tiny"), 2, "no prompt"),

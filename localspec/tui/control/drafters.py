@@ -45,7 +45,7 @@ class Drafters:
             self.show()
 
     def show(self) -> None:
-        """/draft and /why"""
+        """/why"""
         model = self.state.model
         if model is None or self.state.spec is None:
             self.feedback.hint(NOT_YET)

@@ -190,7 +190,9 @@ def test_two_threads_say_it_too(kind: PackedFormat) -> None:
 @on_this_engine
 def test_a_draft_written_one_position_on_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     early = PackedDecoder.early
-    monkeypatch.setattr(PackedDecoder, "early", lambda self, ids, leave, at: early(self, ids, leave, at + 1))
+    monkeypatch.setattr(
+        PackedDecoder, "early", lambda self, ids, leave, at, **how: early(self, ids, leave, at + 1, **how)
+    )
     asked = exact.prompts(5)
     with pytest.raises(AssertionError):
         exact.check_exact("exit 2", asked, exact.plain_texts(asked, 40), (3,))
@@ -199,7 +201,9 @@ def test_a_draft_written_one_position_on_is_seen(monkeypatch: pytest.MonkeyPatch
 @on_this_engine
 def test_states_of_the_wrong_layer_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     run = PackedDecoder.early
-    monkeypatch.setattr(PackedDecoder, "early", lambda self, ids, leave, at: run(self, ids, leave - 1, at))
+    monkeypatch.setattr(
+        PackedDecoder, "early", lambda self, ids, leave, at, **how: run(self, ids, leave - 1, at, **how)
+    )
     asked = exact.prompts(5)
     with pytest.raises(AssertionError):
         exact.check_exact("exit 2", asked, exact.plain_texts(asked, 40), (3,))
