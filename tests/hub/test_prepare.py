@@ -152,9 +152,9 @@ FAMILY = "org/Guide-7B"
 
 
 def other_tokens(name: str, **facts: Any) -> FakeRepository:
-    from tests.support.tokenizers import gpt2_like
+    from tests.support.tokenizers import wordpiece_like
 
-    return FakeRepository(name, {**guide_draft().files, "tokenizer.json": gpt2_like().to_str().encode()}, **facts)
+    return FakeRepository(name, {**guide_draft().files, "tokenizer.json": wordpiece_like().to_str().encode()}, **facts)
 
 
 def test_without_the_catalogue_auto_is_the_best_draft_model_of_the_hub(tmp_path: Path):
