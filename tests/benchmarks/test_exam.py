@@ -128,7 +128,7 @@ def test_a_speculative_score_that_is_not_plains_is_an_error_after_the_table(engi
     engine.other["bf16", "drafts"] = HONEST
     made = take(formats=["bf16"])
     assert made.losses[0] == (
-        "Speculation is not lossless: early exit 1 in bf16 scores 0 right and 1 honest, plain 2 right and 1 honest."
+        "Speculation is not lossless: early exit 2 in bf16 scores 0 right and 1 honest, plain 2 right and 1 honest."
     )
 
 
@@ -141,21 +141,21 @@ def test_other_words_with_the_same_score_are_an_error_where_texts_are_promised_t
     assert [row.equal for row in made.rows()] == [3, 0, 0]
     assert (made.losses == ()) is lossless
     assert (
-        lossless or made.losses[0] == "Speculation is not lossless: early exit 1 in int8 writes other text than plain."
+        lossless or made.losses[0] == "Speculation is not lossless: early exit 2 in int8 writes other text than plain."
     )
 
 
 def test_a_drafter_that_failed_loses_its_label(engine: Engine):
     engine.notice = FAILED
     made = take(formats=["int8"])
-    assert [row.method for row in made.rows()][:2] == ["plain", "early exit 1 (failed: decoded plain)"]
-    assert made.notes[0] == "early exit 1 in int8: The drafter failed (why)."
+    assert [row.method for row in made.rows()][:2] == ["plain", "early exit 2 (failed: decoded plain)"]
+    assert made.notes[0] == "early exit 2 in int8: The drafter failed (why)."
 
 
 def test_a_question_that_was_read_otherwise_is_no_drafters_fault(engine: Engine):
     engine.notice = Notice("info", READ_AS, "Read as: what is a draft?")
     made = take(formats=["int8"])
-    assert [row.method for row in made.rows()][:2] == ["plain", "early exit 1"]
+    assert [row.method for row in made.rows()][:2] == ["plain", "early exit 2"]
     assert made.notes == ()
 
 
@@ -225,7 +225,9 @@ def test_the_exams_known_questions_are_prompts_to_measure_speed_on(monkeypatch: 
         lambda *_, **given: asked.append(given) or SimpleNamespace(to_markdown=str, to_json=str, to_csv=str),
     )
     speed.main(["guide", "--format", "int8,fp32", "-n", "16", "-r", "1"])
-    assert asked[0]["prompts"] == tuple(phrasing for question in load().known for phrasing in question.phrasings)
+    assert [one.text for one in asked[0]["prompts"]] == [
+        phrasing for question in load().known for phrasing in question.phrasings
+    ]
     assert (asked[0]["formats"], asked[0]["max_tokens"], asked[0]["repeats"]) == (("int8", "fp32"), 16, 1)
 
 
@@ -261,7 +263,7 @@ def test_the_command_prints_the_scores_and_then_fails_where_they_differ(
     said = capsys.readouterr()
     assert [row["right"] for row in json.loads(said.out)["rows"]] == [2, 0, 0, 2, 2, 2]
     (complaint,) = complaints(said.err.encode())
-    assert complaint.startswith("error: Speculation is not lossless: early exit 1 in int8 scores 0 right and 0 honest")
+    assert complaint.startswith("error: Speculation is not lossless: early exit 2 in int8 scores 0 right and 0 honest")
     assert {limit for _, limit, _ in engine.asked} == {8}
 
 

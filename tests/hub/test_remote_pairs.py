@@ -45,10 +45,10 @@ def test_one_of_them_may_be_on_disk(tmp_path: Path):
 
 def test_candidates_of_the_hub_are_ranked_by_their_verdicts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The first few are compared; what cannot be read is left out; the target itself is none."""
-    from tests.support.tokenizers import gpt2_like
+    from tests.support.tokenizers import wordpiece_like
 
     monkeypatch.setattr(remote_pair, "MOST_COMPARED", 3)
-    other = {**guide_draft().files, "tokenizer.json": gpt2_like().to_str().encode()}
+    other = {**guide_draft().files, "tokenizer.json": wordpiece_like().to_str().encode()}
     repositories = [
         guide("org/Guide-7B"),
         FakeRepository("org/Guide-1B-other", other, downloads=9),
