@@ -315,12 +315,15 @@ def test_two_at_once_fetch_the_weights_once(hub: FakeHub):
     """Check 9: the second waits, shows what the first has, and finds the blob there."""
     hub.switches.hold_after = 2 * MEBI
     second: Events = []
+    shown = waits = False
     first = threading.Thread(target=transferred)
     first.start()
     assert hub.stalled.wait(20)
     for event in Transfer(as_planned(MODEL), deadlines=PATIENT).events():
         second.append(event)
-        if isinstance(event, Progress) and event.done >= 2 * MEBI:
+        shown |= isinstance(event, Progress) and event.done >= 2 * MEBI
+        waits |= isinstance(event, Notice)
+        if shown and waits:
             hub.release()
     first.join()
     assert is_whole()
