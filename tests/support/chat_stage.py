@@ -32,6 +32,7 @@ PATIENCE_SECONDS = 60  # a machine may be busy
 HELLO = answer(step("Hello", " there", accepted=1), step(", world", "."), step(" Bye", "."))
 RULES: dict[tuple[object, ...], list[RuleSet]] = {}
 parse = Stylesheet._parse_rules
+by_identity = patch.object(RuleSet, "__hash__", object.__hash__)  # as Textual hashes them, without a call of Python's
 
 
 def parsed_once(sheet: Stylesheet, css: str, **source: Any) -> list[RuleSet]:
@@ -142,7 +143,8 @@ async def open_chat(
 
     recorder = HistoryRecorder(sink, NewChat("guide", system=system))
     app = ChatApp(make_engine, system, recorder=recorder, past=past, tuning=tuning, looks=looks)
-    with patch.object(Stylesheet, "_parse_rules", parsed_once), patch("localspec.tui.screens.overflow.REST_SECONDS", 0):
+    once = patch.object(Stylesheet, "_parse_rules", parsed_once)
+    with once, by_identity, patch("localspec.tui.screens.overflow.REST_SECONDS", 0):
         async with app.run_test(size=size, tooltips=tooltips, notifications=True) as pilot:
             stage = Stage(pilot, app, made)
             await stage.until(lambda: made)  # it is begun after the first frame

@@ -31,7 +31,7 @@ class Views:
     @property
     def has_tokens(self) -> bool:
         """Whether there is an answer whose tokens could be shown, or they are the view that can be left."""
-        return self.transcript.view != "markdown" or bool(self.screen.query(Answer))
+        return self.transcript.view != "markdown" or any(isinstance(each, Answer) for each in self.transcript.children)
 
     def toggle_tokens(self) -> None:
         self.show("tokens" if self.transcript.view == "markdown" else "markdown")
