@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,12 +36,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if WHOLE.search(collection_path.read_text(encoding="utf-8")) else None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_to_slow(items)
     heavy = {item.path for item in items if item.get_closest_marker("heavy")}
     items.sort(key=lambda item: item.path not in heavy)  # what takes long begins first: no core waits for it at the end
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(HALF_AN_HOUR))
+
+
+def leave_to_slow(items: list[pytest.Item]) -> None:
+    """Of a test that is `sampled(n)`, `make test` runs every nth case, the first of them among those."""
+    counted = Counter[str]()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is None or item.get_closest_marker("slow"):
+            continue
+        function = item.nodeid.partition("[")[0]
+        if counted[function] % sampled.args[0]:
+            item.add_marker(pytest.mark.slow)
+        counted[function] += 1
 
 
 def pytest_collection_finish() -> None:

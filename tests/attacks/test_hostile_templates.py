@@ -129,6 +129,7 @@ def box() -> Sandbox:
     return Sandbox()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", BOMBS, ids=lambda source: source[:40])
 def test_a_template_that_fails_or_swells_ends_in_one_sentence(
     source: str, box: Sandbox, monkeypatch: pytest.MonkeyPatch

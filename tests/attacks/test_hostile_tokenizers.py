@@ -130,6 +130,7 @@ def test_no_decoder_that_could_fill_the_engines_memory_is_ever_opened(name: str)
 SLOW_ON_THE_QUESTION = {"a pattern that never ends", "a pattern that looks back"}  # the lines that are compared end
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(BOMBS.keys() - SLOW_ON_THE_QUESTION))
 def test_a_draft_models_tokenizer_is_compared_within_limits_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It never encodes a prompt, but two thousand lines, before it may draft."""

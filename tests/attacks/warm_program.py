@@ -81,7 +81,7 @@ def import_everything() -> None:
     from localspec.loading import kernels  # noqa: F401
     from localspec.loading.self_check import config, cpu, formats  # noqa: F401
     from localspec.models import named_templates, sandbox  # noqa: F401
-    from localspec.runtime import known_pairs, long_prompt, open  # noqa: F401, A004
+    from localspec.runtime import known_pairs, long_prompt, open  # noqa: F401
     from localspec.tui.chat import hints  # noqa: F401
 
     program.load(choose())

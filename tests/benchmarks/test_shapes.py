@@ -269,6 +269,7 @@ def drafts(rate: float, k: str, monkeypatch: pytest.MonkeyPatch, max_tokens: int
     return plain, speculative, made.drafted
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.heavy
 @pytest.mark.parametrize("k", ["1", "3", "auto"])
 @pytest.mark.parametrize("rate", [0.0, 0.6, 1.0])

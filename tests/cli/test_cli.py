@@ -274,6 +274,7 @@ def test_a_full_disk_is_one_sentence():
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.heavy
 @pytest.mark.parametrize(("closed", "exit_code"), [("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)])
 def test_streams_that_are_closed_do_no_harm(closed: str, exit_code: int, folder: Path):

@@ -166,6 +166,7 @@ def llm(folder: Path) -> Iterator[LLM]:
         yield opened
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("round", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize(
     "error",

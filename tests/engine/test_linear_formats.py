@@ -441,6 +441,7 @@ def linears(decoder: Decoder) -> Iterator[Any]:
     yield decoder.weights.head
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*KINDS, "int8"])
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_speculated_token_is_never_further_from_the_best_than_rounding(

@@ -89,6 +89,7 @@ def check_cache(session: Session) -> None:
     torch.testing.assert_close(held, read, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_cancel_leaves_the_cache_equal_to_the_committed_tokens_20_times(kind: str) -> None:
     check_cancel(kind, 20)
@@ -300,6 +301,7 @@ def check_crash(kind: str, at: int, *, after_work: bool) -> None:
         assert text(generate(session, turn, max_tokens=6, policy=2)) == fresh_text(turn, max_tokens=6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_at_any_of_the_first_20_rounds_leaves_the_answer_as_it_was(kind: str) -> None:
     for at in range(1, 21):
@@ -433,6 +435,7 @@ def test_a_stop_as_the_last_token_asked_or_of_the_context_is_a_stop() -> None:
 # L7: repeats
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("policy", [lambda: Constant(3), lambda: Probed(Auto())], ids=["constant", "auto"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_repeats_itself_20_times(kind: str, policy: Callable[[], Policy]) -> None:

@@ -72,6 +72,7 @@ def accepted(rounds: Sequence[Round]) -> int:
     return sum(done.accepted for done in rounds)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("sampling", [GREEDY, PENALISED, SEEDED], ids=["greedy", "penalised", "seeded"])
 @pytest.mark.parametrize("k", [1, 4])
 @pytest.mark.parametrize("kind", DRAFTERS)
@@ -84,6 +85,7 @@ def test_the_text_is_plains_in_float64(kind: str, k: int, sampling: Sampling) ->
     assert accepted(rounds) > 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.heavy
 @pytest.mark.parametrize("lengths", [Lengths(1, 1), Lengths(2, 1)])
 def test_samples_have_the_targets_law_whatever_is_missing(lengths: Lengths) -> None:

@@ -49,6 +49,7 @@ def undrafted(pair: Pair, sampling: Sampling = GREEDY) -> list[int]:
     return tokens_of(plain(fresh, pair.prompt, **said))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("target", "drafter"), PAIRS)
 def test_what_a_drafter_writes_in_its_own_tokens_is_accepted_in_the_targets(target: str, drafter: str) -> None:
     """The drafter knows the text: what is lost is lost in translation, characters of several tokens included."""
@@ -68,6 +69,7 @@ def test_a_vocabulary_without_bytes_is_translated_too(target: str, drafter: str)
     assert acceptance(rounds) >= 0.9
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("k", [1, 2, 7, 16])
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("pair", [("byte fallback", "byte-level"), ("digits in threes", "unigram with NFKC")])

@@ -160,6 +160,7 @@ def nasty_strings(thing: Thing, count: int) -> list[str]:
     return ["".join(piece() for _ in range(rng.randrange(1, 6))) for _ in range(count)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("thing", CHATS, ids=lambda thing: thing.package)
 def test_none_of_200_nasty_strings_forges_a_control_token(thing: Thing):
     prompter = prompter_of(thing)
@@ -196,6 +197,7 @@ def test_only_special_tokens_and_the_templates_own_are_controls():
     assert not any(name.startswith("▁") or name == "<h1>" for name in names[GEMMA3])
 
 
+@pytest.mark.slow
 def test_a_token_that_the_model_has_no_row_for_is_never_in_a_prompt():
     """Gemma 3's 1b and 270m have 262,144 rows, their tokenizer's <image_soft_token> the id 262,144."""
     tokenizer, template = tokenizer_of(GEMMA3), config_of(GEMMA3)["chat_template"]

@@ -74,6 +74,7 @@ def cached_all_but_the_pending(events: list[AnyEvent]) -> bool:
 # --- exactness
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["gpt2", "llama2"])
 @pytest.mark.parametrize("way", WAYS, ids=["greedy", "seeded"])
 def test_stopped_anywhere_and_continued_is_never_stopped(

@@ -145,6 +145,7 @@ def test_no_answer_names_a_flag_or_a_command_that_never_existed(plain, every):
     assert unknown_flags(said) | unknown_commands(said) <= RETIRED
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_speculation_writes_the_very_text_of_plain_decoding(plain, said_plain, draft):
     """As it ships, in int8: no near ties, because rows are equal bit for bit."""
@@ -165,6 +166,7 @@ def said_in_fp32(plain_fp32) -> dict[str, list[int]]:
     return answers(plain_fp32, QUESTIONS[::6])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("draft", ["early-exit:3", "small"])
 def test_in_float32_it_writes_the_same_text_or_differs_at_a_near_tie(plain_fp32, said_in_fp32, draft):
     with localspec.load("guide", draft=draft, quant="fp32") as fast:

@@ -36,6 +36,7 @@ def refused(asked: LoadRequest, request: GenerateRequest) -> ContextOverflow:
     return met.value
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "ctx", "request_"),
     [

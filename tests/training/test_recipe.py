@@ -557,6 +557,7 @@ def test_every_batch_fits_the_network(text: corpus.Corpus, words: Tokenizer, mon
     assert max(lengths) == MAX_POSITIONS
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("file", ["training.pt", "model.safetensors"])
 def test_a_full_disk_is_waited_for_and_nothing_trained_is_lost(
     small: recipe.Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: str

@@ -72,6 +72,7 @@ async def points(stage: Stage, text: str) -> None:
 # --- another answer, another question
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["ctrl+r", "/retry"])
 async def test_a_retry_is_another_answer_beside_the_first(how: str):
     async with open_chat(ScriptedEngine(*says("first", "second", "third", "then"))) as stage:
@@ -114,6 +115,7 @@ async def test_a_question_that_got_no_answer_is_answered_by_a_retry():
         await shows(stage, "hi", "first")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["alt+e", "up", "/edit"])
 async def test_an_edited_question_stands_beside_the_first_with_an_answer_of_its_own(how: str):
     async with open_chat(ScriptedEngine(*says("first", "second", "other"))) as stage:
@@ -397,6 +399,7 @@ async def test_redo_brings_back_the_version_that_was_shown_unless_another_turn_w
         await shows(stage, "instead", "third")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("end", ["sent", "redone", "put away", "changed"])
 async def test_a_draft_is_kept_while_a_turn_that_was_taken_back_is_in_the_prompt(end: str):
     """And what is attached to either."""
@@ -438,6 +441,7 @@ async def test_a_chat_whose_first_turn_was_taken_back_is_opened_as_one_with_mess
         await shows(stage, "one", "first", "two", "second")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["b", "/branch"])
 async def test_a_branch_goes_on_from_an_earlier_answer(how: str):
     async with open_chat(ScriptedEngine(*says("first", "second", "other"))) as stage:
@@ -456,6 +460,7 @@ async def test_a_branch_goes_on_from_an_earlier_answer(how: str):
         await stage.sees("‹2/2›")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["/undo", "delete"])
 async def test_figures_of_an_answer_that_is_gone_go_too(how: str):
     async with open_chat(ScriptedEngine(*says("first"))) as stage:
@@ -588,6 +593,7 @@ async def test_alt_up_and_down_point_at_messages_with_a_mark_that_needs_no_colou
         await stage.until(lambda: not pointed(stage))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("leave", ["x", "A", "?", "paste"])
 async def test_other_letters_leave_the_message_and_are_typed(leave: str):
     async with open_chat(ScriptedEngine(*says("first"))) as stage:

@@ -160,6 +160,7 @@ async def test_end_follows_the_answer_again_while_nothing_is_being_written():
         await stage.sees("line 39", "idle")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", [60, 80, 120])
 async def test_the_line_of_keys_shows_the_most_useful_ones_whole(width: int):
     async with open_chat(ScriptedEngine(HELLO), size=(width, 20)) as stage:

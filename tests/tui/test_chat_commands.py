@@ -287,6 +287,7 @@ async def test_a_key_has_nothing_to_give_back():
         assert stage.chat.prompt.text == "a thought"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("command", "asked"),
     [
@@ -490,6 +491,7 @@ async def test_unload_gives_back_the_question_that_waits_and_leaves_an_answer_al
         await stage.sees("Bye.", "idle")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", ["/continue", "/retry", "/compare", "/spec on", "/bench"])
 async def test_a_command_that_must_wait_stays_in_the_prompt(command: str):
     """While the model is loaded again; sent once more then, it runs."""

@@ -41,6 +41,7 @@ async def resized(stage: Stage, *sizes: tuple[int, int]) -> None:
         await stage.pilot.resize_terminal(width, height)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP.keys())
 async def test_deep_and_long_text_is_shown_in_any_terminal(text: str):
     script = answer(*(step(text[at : at + 9000], accepted=0) for at in range(0, len(text), 9000)))

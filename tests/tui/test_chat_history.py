@@ -150,6 +150,7 @@ async def test_a_stopped_answer_is_kept_as_far_as_it_came_and_says_so():
     assert words() == [("hi", "done"), ("Hello there", "stopped")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("written", [0, 1])
 async def test_a_failed_answer_is_kept_with_figures_of_its_own(written: int):
     broken = [*HELLO[: 2 * written], Failure("engine", "The model produced invalid numbers.")]

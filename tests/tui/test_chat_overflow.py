@@ -51,6 +51,7 @@ def told(engine: ScriptedEngine) -> list[str]:
     return [message.content for message in engine.requests[-1].messages or ()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("keys", [["d"], ["down", "enter"]])
 async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: list[str]):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, [FULL], HELLO)
@@ -80,6 +81,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         assert stage.app.screen is stage.chat
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("typed", ["n", "d", "s", "enter", "escape"])
 async def test_what_was_being_typed_when_it_appeared_is_no_answer(typed: str, monkeypatch: pytest.MonkeyPatch):
     async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO)) as stage:
@@ -134,6 +136,7 @@ async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again
         assert len(stage.turns) == 6 + 2 * asks_again
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["drop-oldest", "stop"])
 async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)

@@ -80,6 +80,7 @@ async def test_a_seed_of_minus_one_is_no_seed():
         await stage.until(lambda: "seed 3" not in stage.seen and stage.chat.tuning.sampling.fixed_seed is None)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
@@ -146,6 +147,7 @@ async def form(stage: Stage) -> SamplingForm:
     return stage.app.screen
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(60, 16), (120, 40)])
 async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tuple[int, int]):
     tuning = guide(Config(presets={"[/nope]": PresetTable(top_p=0.5)}))
@@ -455,6 +457,7 @@ async def picker(stage: Stage) -> OnDisk:
     return stage.app.screen.disk
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("size", "keys", "draft"), [((60, 16), ("enter",), "auto"), ((120, 40), ("tab", "enter"), "off")]
 )
@@ -594,6 +597,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
         assert stage.chat.state.phase == "idle"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [

@@ -125,6 +125,7 @@ async def test_words_say_what_the_key_does_and_how_far():
         assert len(stage.engine.wishes) == told
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -229,6 +230,7 @@ async def test_a_stopped_answer_goes_on_in_its_own_message():
         assert len(engine.requests[2].messages or ()) == 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("reason", ["length", "context", "error"])
 async def test_what_was_cut_may_go_on_however_it_was(reason: FinishReason):
     failed = [*CUT, Failure("engine", "The model failed.")]
@@ -388,6 +390,7 @@ def test_the_verdict_says_how_fast_whether_the_same_and_whether_that_is_sure(fir
     assert verdict(first, second) == said
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 30)])
 @pytest.mark.parametrize("way", ["f6", "/compare"])
 async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
@@ -421,6 +424,7 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         assert stage.chat.state.phase == "idle"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("spec", "typed", "names", "exits"),
     [
@@ -445,6 +449,7 @@ async def test_two_drafters_are_compared_where_neither_must_be_loaded(
         assert [request.speculate for request in engine.requests[1:]] == [names[0] != "plain", True]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
@@ -495,6 +500,7 @@ async def test_it_streams_and_esc_stops_it_and_the_chat_goes_on():
     assert len(recall().branch) == 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dies", [False, True])
 async def test_a_failure_is_told_and_the_chat_is_as_it_was(dies: bool):
     engine = ScriptedEngine(HELLO, [PLAIN[1], Failure("engine", "The model failed.", "Ask again.")], HELLO, paused=dies)

@@ -64,6 +64,7 @@ async def test_f3_shows_the_tokens_and_the_markdown_again():
         await stage.until(lambda: "md [tok]" not in stage.seen and "Once upon aso far end" in stage.seen)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("key", ["shift+f3", "f15"])
 async def test_rejected_proposals_show_on_request(key: str):
     """xterm and its kin say F15 for Shift+F3."""
@@ -236,6 +237,7 @@ PROSE = [step("a ", "b ")] * 500
 CODE = [step("```py\n", accepted=0), *[step("x = 1\n", accepted=0)] * 499]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("rounds", "most"), [(PROSE, 20), (CODE, 4)], ids=["prose", "code"])
 async def test_an_answer_is_drawn_so_often_a_second_at_most(
     rounds: list[Step], most: int, monkeypatch: pytest.MonkeyPatch

@@ -57,6 +57,7 @@ def found(stage: Stage) -> list[str]:
 # --- finding
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (100, 24), (150, 30)], ids=str)
 async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple[int, int]):
     with History() as history:
@@ -219,6 +220,7 @@ async def refused(stage: Stage, arguments: str) -> str:
     return said
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(60, 16), (150, 30)], ids=str)
 async def test_a_chat_becomes_a_file_named_after_it_and_no_file_is_written_over(
     own_folder: Path, size: tuple[int, int]

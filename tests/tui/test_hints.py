@@ -58,6 +58,7 @@ def test_the_hints_are_found():
     assert {"Nothing is loaded.", DELETE_AGAIN, WAITING, "From the next question on: a word of it"} < {*HINTS}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(60, 16), (80, 24)])
 async def test_every_hint_is_whole(size: tuple[int, int]):
     async with open_chat(ScriptedEngine(HELLO), size=size) as stage:

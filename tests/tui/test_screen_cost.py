@@ -82,6 +82,7 @@ async def settled(stage: Stage) -> None:
         await stage.pilot.pause()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("size", "seed"), [((150, 36), 1), ((80, 24), 2), ((60, 16), 3)])
 async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size: tuple[int, int], seed: int):
     """Every update is applied to a screen of its own, which is at the end the screen drawn as a whole."""
@@ -101,6 +102,7 @@ async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size:
         assert [row.rstrip() for row in glass.rows] == [row.rstrip() for row in stage.seen.splitlines()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [

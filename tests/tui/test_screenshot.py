@@ -31,6 +31,7 @@ async def test_a_picture_is_kept_whether_or_not_there_is_a_folder_of_downloads(
         await stage.until(lambda: any(file.stat().st_size for file in place.glob("localspec-*.svg")))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["[/nope]", "[work] notes", "a\x1b[2Jb"])
 async def test_where_a_picture_is_kept_is_told_as_it_is(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tmp_path / name

@@ -83,6 +83,7 @@ def dated(chat_id: str, at: datetime) -> None:
 # --- where it is
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_chats_stand_beside_a_wide_chat_and_come_over_a_narrow_one_when_asked(size: tuple[int, int]):
     with History() as history:
@@ -152,6 +153,7 @@ async def test_pinned_chats_stand_first_and_the_running_one_has_a_sign():
 # --- opening
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_a_chosen_chat_goes_on_with_its_words_and_its_system_prompt(size: tuple[int, int]):
     with History() as history:
@@ -510,6 +512,7 @@ async def test_a_locked_history_is_a_sentence_and_is_tried_again(monkeypatch: py
         await show_chats(stage, "kept")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=str)
 async def test_without_a_history_there_is_a_sentence_and_no_file(size: tuple[int, int], tmp_path: Path):
     async with open_chat(ScriptedEngine(HELLO), size=size) as stage:

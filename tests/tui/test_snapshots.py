@@ -58,6 +58,7 @@ async def told(stage: Stage, question: str = QUESTION) -> None:
     await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "size", "keys"),
     [

@@ -93,6 +93,7 @@ async def test_at_the_top_earlier_messages_come_and_what_is_read_stays_where_it_
         assert scroll.scroll_y > 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["wheel", "pageup", "pointing"])
 async def test_every_way_up_reaches_the_first_message(how: str):
     async with opened(35) as stage:
@@ -108,6 +109,7 @@ async def test_every_way_up_reaches_the_first_message(how: str):
         await stage.until(lambda: mounted(stage)[0] == 0 and not stage.chat.query(More))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["click", "pageup"])
 async def test_where_all_that_is_mounted_is_in_sight_more_comes_too(how: str):
     async with open_chat(ScriptedEngine(), past=long_chat(45), size=(80, 150)) as stage:
