@@ -306,7 +306,7 @@ def test_what_is_known_of_a_model_is_kept_together():
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": 2.5}', b'{"a": {"exit_layer": "x"}}', b"\xff"])
 def test_a_damaged_file_is_an_empty_one(content: bytes, own_state_folder: Path):
-    own_state_folder.mkdir(exist_ok=True)
+    own_state_folder.mkdir(parents=True, exist_ok=True)
     (own_state_folder / "calibration.json").write_bytes(content)
     assert calibration.recall("a") == Calibration()
     assert calibration.remember("a", exit_layer=1)

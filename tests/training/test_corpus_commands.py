@@ -34,7 +34,7 @@ from localspec.tui.themes import read_theme
 from tests.support.chats import chat
 from training import corpus
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "verified")]
 
 CORPUS, ROOT = corpus.load(), Path(__file__).parents[2]
 ANSWERS = [text for entry in CORPUS.known for text in (entry.answer, *entry.follow_ups.values())] + [CORPUS.fallback]
