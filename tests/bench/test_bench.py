@@ -475,6 +475,7 @@ def short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 THEIRS = ("plain", "assistant_early_exit 1", "prompt_lookup_num_tokens 10")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.heavy
 @pytest.mark.usefixtures("short_trials")
 @pytest.mark.parametrize("name", ["tiny", "base"])

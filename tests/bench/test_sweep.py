@@ -224,6 +224,7 @@ def test_where_plain_decoding_is_fastest_nothing_is_remembered(monkeypatch: pyte
     assert drain(open_model(GUIDE)).ready.spec.k == "auto"
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
     found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=1:3:2")], max_tokens=8, repeats=1)

@@ -267,6 +267,7 @@ def test_the_command_prints_the_scores_and_then_fails_where_they_differ(
     assert {limit for _, limit, _ in engine.asked} == {8}
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.usefixtures("one_state_folder")
 def test_speculation_changes_no_score_of_the_real_model(monkeypatch: pytest.MonkeyPatch):

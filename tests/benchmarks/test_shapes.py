@@ -432,6 +432,7 @@ def test_a_shape_is_measured_from_end_to_end():
     assert made.memory.num_bytes == dict.fromkeys(PLAN.works, decoder("fp32").weights.num_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 @pytest.mark.usefixtures("mini")
 def test_every_format_and_transformers_take_part():

@@ -131,6 +131,7 @@ def test_a_word_for_every_id():
     assert set(words.values()) == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_the_model_that_means_nothing_agrees_as_often_as_forced_and_always_says_the_same():
     model = drain(open_forced(LoadRequest.of("tiny", quant="int8", ctx=200)))

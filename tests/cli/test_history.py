@@ -494,6 +494,7 @@ def test_bare_history_is_its_help(localspec: Program):
 PRINTING = ["ls", "ls --json", "search word", "show {}", "export {}", "export {} --format json", "stats", "path"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

@@ -167,6 +167,7 @@ def test_a_seed_gives_one_text_under_every_k(k: int, asked: list[list[int]], exp
         check_seeded(drafter, lambda: Constant(k), asked[0], expected_sampled[0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "config",
     [

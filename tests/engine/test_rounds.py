@@ -101,6 +101,7 @@ def test_cancel_leaves_the_cache_equal_to_the_committed_tokens_200_times(kind: s
     check_cancel(kind, 200)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("cases", "chunk"), [(20, 16), pytest.param(200, PREFILL_CHUNK, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_cancel_while_a_prompt_is_read_keeps_the_chunks_that_were(
@@ -160,6 +161,7 @@ def test_a_cancel_is_looked_for_before_every_forward(kind: str, monkeypatch: pyt
 # D2: the context
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("k", [0, 1, 3, 8])
 @pytest.mark.parametrize("length", range(1, 24))
 def test_no_forward_ever_passes_the_context_and_the_answer_fills_it(length: int, k: int) -> None:

@@ -86,6 +86,7 @@ def test_the_drafters_end_of_turn_is_the_targets() -> None:
     assert len(rounds) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "drafted", ["", "😀", "\ud7ff" * 3, " The quick brown fux jumps", "  \n\n", "</s><|im_end|>" * 9]
 )

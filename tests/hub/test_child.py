@@ -146,6 +146,7 @@ def test_a_killed_process_is_a_sentence(hub: FakeHub):
     assert fault.value.exit_code == 7
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["info", "resolve"])
 def test_a_hub_that_never_answers_is_a_sentence(hub: FakeHub, kind: str):
     """Check 5: before the plan, too, and nothing is left behind."""

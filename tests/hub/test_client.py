@@ -54,6 +54,7 @@ def test_nothing_else_is_asked():
         assert [(one.kind, one.method) for one in hub.log] == [("info", "GET")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["info", "auth-check", "search", "resolve", "cdn"])
 def test_a_hub_that_never_answers_is_left_in_time(kind: str):
     """Check 5, for what is asked before a download."""

@@ -149,6 +149,7 @@ def test_while_it_is_unfinished_the_older_version_is_there(hub: FakeHub):
     assert hub_cache.snapshot(NAME) == blobs.snapshot_dir(NAME, NEWER.commit)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["resolve", "cdn", "tree"])
 def test_a_first_download_that_stops_is_not_found_by_its_name(hub: FakeHub, kind: str):
     """Check 2."""

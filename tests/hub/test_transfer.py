@@ -237,6 +237,7 @@ def test_after_the_last_wait_it_ends_and_says_what_is_kept(hub: FakeHub):
     assert part_bytes() == 2 * MEBI
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["resolve", "cdn", "tree"])
 def test_a_hub_that_never_answers_ends_it_with_a_sentence(hub: FakeHub, kind: str):
     """Check 5: at each request of a download; what came stays."""

@@ -87,6 +87,7 @@ def plainly(thing: Thing, template: str, messages: Sequence[Message]) -> list[in
     return None if text is None else tokenizer_of(thing).encode(text, add_special_tokens=False).ids
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("thing", CHATS, ids=lambda thing: thing.package)
 def test_clean_conversations_are_the_ids_that_transformers_has(thing: Thing):
     template = config_of(thing)["chat_template"]

@@ -96,6 +96,7 @@ def test_stopped_anywhere_and_continued_is_never_stopped(
     assert inside, "no cut fell inside a character: this model tests too little"
 
 
+@pytest.mark.slow
 def test_cut_by_the_limit_and_continued_is_never_cut(folder: Path):
     way = WAYS[0]
     with opened(folder) as llm:

@@ -111,6 +111,7 @@ def test_a_system_prompt_changes_how_most_answers_begin(plain):
     assert len(heard) >= 5, said
 
 
+@pytest.mark.slow
 def test_the_command_gives_the_answers_of_the_python_interface(program):
     """Five questions of the exam, so that a score through the one is the score through the other."""
     questions = [question.phrasings[0] for question in exam.load().known[::30]][:5]
@@ -137,6 +138,7 @@ def test_the_whole_exam_through_the_command(program):
     assert sum(honest) >= int(said[2]) - NEAR_TIES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_answer_names_a_flag_or_a_command_that_never_existed(plain, every):
     """One question of every entry, or of every twentieth."""
@@ -254,6 +256,7 @@ def said_to(llm: localspec.LLM, question: str) -> str:
     return llm.generate(asked(question), temperature=0).text
 
 
+@pytest.mark.slow
 def test_capitals_and_slips_change_hardly_an_answer(plain):
     rng = random.Random(0)
     kinds: dict[str, list[bool]] = {}

@@ -65,6 +65,7 @@ async def test_a_line_of_code_that_nobody_reads_is_not_coloured(times: int, colo
         assert (len(leaf.shown.spans) > 2) is coloured
 
 
+@pytest.mark.slow
 async def test_a_terminal_resized_to_nothing_and_a_storm_of_sizes():
     rng = random.Random(7)
     storm = [(rng.randint(0, 200), rng.randint(0, 60)) for _ in range(40)]

@@ -261,6 +261,7 @@ async def test_ctrl_c_first_copies_what_is_selected_in_the_transcript():
         await stage.until(lambda: not stage.chat.prompt.text)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+d"])
 async def test_keys_that_quit(key: str):
     async with open_chat(ScriptedEngine()) as stage:

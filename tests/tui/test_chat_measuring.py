@@ -355,6 +355,7 @@ def test_where_a_link_leads(address: str, leads_to: str):
 # --- rest, colours, pace
 
 
+@pytest.mark.slow
 async def test_a_chat_in_which_nothing_happens_frees_the_memory():
     tuning = guide(Config(engine=EngineTable(idle_unload="1s")))
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=tuning) as stage:

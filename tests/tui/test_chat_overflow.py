@@ -98,6 +98,7 @@ async def test_what_was_being_typed_when_it_appeared_is_no_answer(typed: str, mo
         assert told(stage.engine) == ["too much"]
 
 
+@pytest.mark.slow
 async def test_what_was_dropped_is_said():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, paused=True)
     async with open_chat(engine) as stage:
@@ -120,6 +121,7 @@ async def test_a_new_chat_takes_the_question_along():
         await stage.sees("Bye.", "idle")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("key", "asks_again"), [("s", False), ("escape", True)])
 async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again: bool):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], [FULL], HELLO)
@@ -150,6 +152,7 @@ async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
         assert ("3,609 tokens" in stage.seen) == (policy == "stop")
 
 
+@pytest.mark.slow
 async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_was_chosen():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
     async with kept_chat(engine) as stage:
@@ -178,6 +181,7 @@ async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_
     assert (recall(past.chat.id).chat.untold, recall().chat.untold) == (4, 0)
 
 
+@pytest.mark.slow
 async def test_that_it_stops_is_kept_with_the_chat_too():
     async with kept_chat(ScriptedEngine(HELLO, HELLO, HELLO, [FULL])) as stage:
         await asked(stage, turns=3)
@@ -190,6 +194,7 @@ async def test_that_it_stops_is_kept_with_the_chat_too():
         assert stage.app.screen is stage.chat
 
 
+@pytest.mark.slow
 async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, paused=True)
     async with open_chat(engine) as stage:
@@ -207,6 +212,7 @@ async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
         assert len(stage.turns) == 6
 
 
+@pytest.mark.slow
 async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL])
     async with open_chat(engine) as stage:

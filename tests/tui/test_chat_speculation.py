@@ -98,6 +98,7 @@ async def test_two_quick_presses_are_two_places_though_the_engine_has_not_said_t
         await stage.sees("guide-draft, on")
 
 
+@pytest.mark.slow
 async def test_words_say_what_the_key_does_and_how_far():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
@@ -180,6 +181,7 @@ async def test_before_the_model_is_loaded_f5_says_so():
         await stage.sees("not loaded yet")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(60, 16), (80, 24)])
 async def test_the_switch_and_the_speed_are_in_sight_however_long_the_names_are(size: tuple[int, int]):
     model = msgspec.structs.replace(READY.model, name="a-model-with-a-name-" * 5)
@@ -275,6 +277,7 @@ async def test_nothing_goes_on_while_something_is_being_answered():
         assert len(engine.requests) == 1
 
 
+@pytest.mark.slow
 async def test_an_answer_that_goes_on_may_be_stopped_and_go_on_again():
     engine = ScriptedEngine(HELLO, MORE, MORE, paused=True)
     async with open_chat(engine) as stage:
@@ -303,6 +306,7 @@ async def test_both_parts_are_kept_as_one_message_with_the_rounds_and_figures_of
     check_kept()
 
 
+@pytest.mark.slow
 async def test_an_answer_of_an_earlier_program_goes_on_and_keeps_its_rounds():
     async with kept_chat(ScriptedEngine(cut_by("length"))) as stage:
         await stage.send("hi")
@@ -520,6 +524,7 @@ async def test_a_failure_is_told_and_the_chat_is_as_it_was(dies: bool):
         assert len(stage.chat.conversation.branch) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("closed", [False, True])
 async def test_another_model_ends_a_comparison_and_the_next_answer_is_the_chats(closed: bool):
     first, second = ScriptedEngine(HELLO, PLAIN, paused=True), ScriptedEngine(answer(step("Another", ".")))

@@ -78,6 +78,7 @@ async def test_rejected_proposals_show_on_request(key: str):
         await stage.until(lambda: "md [tok]" not in stage.seen)
 
 
+@pytest.mark.slow
 async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight():
     told_odds = [
         msgspec.structs.replace(one, rejected=tuple(Proposal(7, "x", 0.61, 0.22) for _ in one.rejected))
@@ -97,6 +98,7 @@ async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight
         assert [request.draft_probabilities for request in stage.engine.requests] == [False, True, False]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("no_color", [False, True])
 async def test_marks_survive_without_colour(no_color: bool, monkeypatch: pytest.MonkeyPatch):
     if no_color:
@@ -128,6 +130,7 @@ async def test_tokens_stream_and_the_next_answer_keeps_the_view():
         ]
 
 
+@pytest.mark.slow
 async def test_keys_and_the_prompt_do_not_disturb_each_other():
     async with open_chat(ScriptedEngine(MIXED), size=(120, 30)) as stage:
         await told(stage)

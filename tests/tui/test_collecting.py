@@ -67,6 +67,7 @@ def full() -> Iterator[list[str]]:
     gc.set_threshold(*before)
 
 
+@pytest.mark.slow
 async def test_nothing_is_collected_while_somebody_types_or_pages_and_once_at_rest(rest: Rest, full: list[str]):
     async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await stage.asks("go", "Bye.", "idle")

@@ -95,6 +95,7 @@ async def test_words_of_a_long_paste_are_found_in_its_message():
         await stage.until(lambda: count(stage) == "1 of 1 · in pasted text" and found(stage) == ["Read this"])
 
 
+@pytest.mark.slow
 async def test_esc_leaves_the_search_and_not_the_answer_that_grows():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
@@ -280,6 +281,7 @@ async def test_what_cannot_be_exported_is_one_sentence(own_folder: Path, monkeyp
     assert (own_folder / "file").read_text() == "mine"
 
 
+@pytest.mark.slow
 async def test_what_is_not_kept_is_exported_from_memory(own_folder: Path):
     async with open_chat(ScriptedEngine(HELLO), system="Be brief.") as stage:
         await ask(stage, "hi")
@@ -295,6 +297,7 @@ async def test_what_is_not_kept_is_exported_from_memory(own_folder: Path):
     assert tuple(msgspec.json.decode(line, type=WholeMessage) for line in lines) == whole.messages
 
 
+@pytest.mark.slow
 async def test_where_the_history_cannot_be_written_what_it_lacks_is_exported_from_memory(own_folder: Path):
     sink, engine = Writer(), ScriptedEngine(SHORT, HELLO, paused=True)
     async with open_chat(engine, sink=sink) as stage:
@@ -314,6 +317,7 @@ async def test_where_the_history_cannot_be_written_what_it_lacks_is_exported_fro
     assert sink.close() is not None
 
 
+@pytest.mark.slow
 async def test_a_newer_history_is_no_obstacle_to_an_export(own_folder: Path):
     with History() as history:
         history._database.read("PRAGMA user_version = 99")

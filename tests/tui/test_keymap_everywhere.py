@@ -88,6 +88,7 @@ async def test_the_letters_at_a_message_can_be_others():
         await stage.until(lambda: stage.chat.prompt.text == "d")
 
 
+@pytest.mark.slow
 async def test_the_keys_of_the_line_that_finds_can_be_others():
     async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"find.next": "f9", "find.previous": "f8"})) as stage:
         await stage.ready()

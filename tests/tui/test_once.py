@@ -42,6 +42,7 @@ async def test_a_call_is_not_lost_when_the_process_was_stopped():
         assert not theirs
 
 
+@pytest.mark.slow
 async def test_an_answer_is_shown_though_the_process_is_stopped_again_and_again():
     """The feed wakes the screen once: a look at it that is lost would be the last."""
     engine = ScriptedEngine(answer(*(step(f"word{i} ", accepted=0) for i in range(12))), paused=True)

@@ -265,6 +265,7 @@ def test_figures_are_drawn_once_a_second(monkeypatch: pytest.MonkeyPatch):
     assert 4 <= drawn <= 100 * FRAME_SECONDS / FIGURES_SECONDS
 
 
+@pytest.mark.slow
 async def test_figures_are_right_when_nothing_more_comes():
     engine = ScriptedEngine(answer(*(step("a ", "b ", accepted=None) for _ in range(40))), paused=True)
     async with open_chat(engine, size=(150, 36)) as stage:
