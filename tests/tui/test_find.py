@@ -167,6 +167,7 @@ async def test_a_hit_far_down_in_a_long_answer_is_in_sight_where_it_stands():
         await stage.until(lambda: marked(stage, reverse=True) == ["needle"])
         await stage.sees("line 350 needle", "1 of 1")
         await stage.chat.chats.finding.reveal(stage.chat.conversation.branch[20])
+        assert len(stage.messages) > 30, "the last message of the window cannot be scrolled to the top"
         await stage.until(lambda: "║ said 18" in "".join(stage.seen.splitlines()[:5]))
 
 
