@@ -19,6 +19,8 @@ from localspec.models.sandbox import Sandbox
 from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
 from tests.support.tokenizers import gpt2_like
 
+pytestmark = pytest.mark.heavy
+
 ESCAPES = [
     "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "{{ messages.__class__.__base__ }}",

@@ -18,6 +18,8 @@ from localspec.models.sandbox import Sandbox, compare_tokenizers
 from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
 from tests.support.tokenizers import CHATML, gpt2_like
 
+pytestmark = pytest.mark.heavy
+
 MEMORY, TIME = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds"
 TOO_MUCH, NOT_WORKING = f"{MEMORY}|{TIME}", "is not a working tokenizer"
 DECODER = "has a decoder that makes text longer"

@@ -18,6 +18,8 @@ from tests.support.fakes import generate, plain, prefilled, text
 from tests.support.models import TINY, random_tensors, tiny_decoder
 from tests.support.second_device import FAR, SecondDevice
 
+pytestmark = pytest.mark.heavy
+
 PROMPT = [1, 2, 3, 4, 5]
 VOCAB = 40
 WAYS = [

@@ -32,6 +32,8 @@ from tests.support.fakes import GREEDY, generate, text
 from tests.support.models import TINY, tiny_decoder
 from tests.support.tape import Taping, frozen
 
+pytestmark = pytest.mark.heavy
+
 VOCAB, CONTEXT = TINY["vocab_size"], 70
 FLAGS = {name: said for name, said in FAMILIES.items() if "rope_scaling" not in said}  # rope is a table, made at load
 DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {

@@ -22,6 +22,8 @@ from tests.support.fakes import text as tokens_of
 from tests.support.models import tiny_decoder
 from tests.support.two_tongues import ASCII, TEXT, TOKENIZERS, Pair, Reciter, reciting, tongue
 
+pytestmark = pytest.mark.heavy
+
 PAIRS = [*permutations([name for name in TOKENIZERS if not name.startswith("unigram")], 2)]
 WITH_UNIGRAM = [("byte-level", "unigram"), ("unigram", "byte-level"), ("byte fallback", "unigram with NFKC")]
 GREEDY = Sampling()

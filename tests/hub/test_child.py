@@ -41,6 +41,8 @@ from tests.support.fake_hub import HANG, Cut, FakeHub, FakeRepository
 from tests.support.fake_hub import Account as FakeAccount
 from tests.support.pull_stage import ANA, MEBI, NAME, WEIGHTS, as_planned, child, hub, model
 
+pytestmark = pytest.mark.heavy
+
 __all__ = ["child", "hub"]
 MODEL = model()
 REQUEST = PullRequest(NAME, draft="none")

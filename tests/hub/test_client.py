@@ -10,7 +10,7 @@ from localspec.hub.login import Login, read_login
 from tests.support.fake_hub import Account, Answer, Cut, FakeHub, refused
 from tests.support.hub_clients import client_of, guide
 
-pytestmark = pytest.mark.usefixtures("online")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("online")]
 SHORT = 0.3  # seconds that a hanging hub is given
 WEIGHTS = "model.safetensors"
 

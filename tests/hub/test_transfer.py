@@ -28,6 +28,8 @@ from localspec.models import hub_cache
 from tests.support.fake_hub import HANG, Answer, Cut, Drip, FakeHub, FakeRepository, Flip
 from tests.support.pull_stage import ANA, MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
 
+pytestmark = pytest.mark.heavy
+
 __all__ = ["hub"]
 MODEL = model()
 FILE = MODEL.tree[WEIGHTS]

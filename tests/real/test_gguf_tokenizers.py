@@ -29,7 +29,7 @@ from tests.real.test_prompts import (
 )
 from tests.real.things import DEEPSEEK_V3, GPT_OSS, LLAMA2, LLAMA3_1, QWEN3, SMOLLM2, SMOLLM2_GGUF, Thing
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.heavy, pytest.mark.real]
 
 PRE = {QWEN3: "qwen2", LLAMA3_1: "llama-bpe", DEEPSEEK_V3: "deepseek-v3", GPT_OSS: "gpt-4o"}
 BYTES = 3, 259  # the ids of SentencePiece's byte tokens

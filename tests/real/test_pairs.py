@@ -11,7 +11,7 @@ from localspec.models.sandbox import compare_tokenizers
 from localspec.models.sandbox_jobs import TokenizerText, Verdict
 from tests.real.things import GEMMA3, LLAMA3_1, QWEN3, Thing
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.heavy, pytest.mark.real]
 
 # What Llama 3.1 and 3.2 call two of Llama 3.0's reserved tokens, and R1's distilled models some of Qwen2.5's.
 LLAMA = {"<|reserved_special_token_2|>": "<|finetune_right_pad_id|>", "<|reserved_special_token_3|>": "<|eom_id|>"}

@@ -20,7 +20,7 @@ from localspec.runtime.prompt_reuse import keep_spelling
 from tests.real.templates import templates
 from tests.real.things import DEEPSEEK_V3, GEMMA3, LLAMA3_1, QWEN3, Thing
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.heavy, pytest.mark.real]
 
 CHATS = (QWEN3, LLAMA3_1, GEMMA3, DEEPSEEK_V3)  # those whose tokenizer_config.json has a template
 THOUGHT = f"<think>\n{'The user asks for 2 + 2. ' * 100}\n</think>\n\n"

@@ -15,6 +15,8 @@ from localspec.models.sandbox_jobs import TokenizerText
 from localspec.runtime.api import LLM, load
 from training import averages, corpus, network, snapshot, twins
 
+pytestmark = pytest.mark.heavy
+
 TINY = network.Shape(2048, 32, 64, 2, 2, 1, 16)
 LENGTH = 64
 
@@ -50,7 +52,6 @@ def test_the_other_tokenizer_writes_every_text_and_has_to_be_translated(words: d
 
 
 @pytest.mark.slow
-@pytest.mark.heavy
 def test_a_twin_is_trained_by_the_recipe_and_drafts_for_guide(
     text: corpus.Corpus, words: dict[str, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

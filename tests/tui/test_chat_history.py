@@ -462,7 +462,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.heavy
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_chat_killed_in_mid_answer_keeps_what_was_written(path: Path, kills: int):

@@ -16,6 +16,8 @@ from localspec.tui.terminal.timer import once
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 
 async def test_nothing_is_kept_that_was_drawn_of_a_chat_that_was_left():
     """Textual would keep the lines of the last thousand widgets."""

@@ -15,6 +15,8 @@ from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat
 from tests.support.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 BYE = "Hello there, world. Bye."
 A, B = Attachment("a.txt", text="the fox"), Attachment(None, text="the dog")
 

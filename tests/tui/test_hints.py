@@ -19,6 +19,8 @@ from localspec.tui.panels.stats_line import HINT_SECONDS
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 FOLDER = Path(tui.__file__).parent
 GIVING = {"give_hint", "hint", "refuse", "with_keys", "UsageError"}
 WHAT_VARIES = "a word of it"

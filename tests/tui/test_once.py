@@ -15,6 +15,8 @@ from localspec.tui.terminal.timer import once
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(autouse=True)
 def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
