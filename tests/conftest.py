@@ -84,7 +84,7 @@ def folder_of_the_test(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def tmp_path(folder_of_the_test: Path) -> Path:
     """As pytest's."""
-    folder_of_the_test.mkdir(mode=0o700)
+    folder_of_the_test.mkdir(mode=0o700, exist_ok=True)  # where a fixture has kept a chat before
     return folder_of_the_test
 
 
