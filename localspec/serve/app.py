@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from time import time
 from typing import Any  # Any: JSON
 
+from msgspec import convert
 from msgspec.structs import replace
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -40,11 +42,10 @@ BASE_MODEL = "This is a base model without a chat template. Complete text instea
 @dataclass(frozen=True, slots=True)
 class Served:
     """The model under its `name`, and what holds where a request says nothing. `names`: others that it is known by;
-    `since`: when the server started, in seconds; `sampling` gives a request all of its options."""
+    `sampling` gives a request all of its options."""
 
     name: str
     names: frozenset[str] = frozenset()
-    since: int = 0
     sampling: Callable[[SamplingOptions, SamplingOptions], SamplingOptions] = SamplingOptions.over
     template: Template | None = None
     max_tokens: int | None = None
@@ -60,6 +61,7 @@ class Site:
     totals: Totals = field(default_factory=Totals)
     bounds: Bounds = BOUNDS
     ping: float = PING
+    since: int = field(default_factory=lambda: int(time()))
 
     # --- what reads
 
@@ -92,7 +94,7 @@ class Site:
         raise RequestRefused(404, message, code="not_found")
 
     def _model(self) -> dict[str, Any]:
-        found = {"id": self.served.name, "object": "model", "created": self.served.since, "owned_by": "localspec"}
+        found = {"id": self.served.name, "object": "model", "created": self.since, "owned_by": "localspec"}
         if (ready := self.host.ready) is None:
             return found
         card = ready.model
@@ -140,7 +142,7 @@ class Site:
     def _completed(self, asked: Asked) -> Asked:
         """The request with the options that the server's user set, and the model's own, beneath its own."""
         own = self.host.ready.model.sampling if self.host.ready is not None else {}
-        sampling = self.served.sampling(asked.request.sampling, SamplingOptions(**own))
+        sampling = self.served.sampling(asked.request.sampling, convert(own, SamplingOptions))
         limit = asked.request.max_tokens or self.served.max_tokens
         return replace(asked, request=replace(asked.request, sampling=sampling, max_tokens=limit))
 

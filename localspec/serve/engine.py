@@ -117,9 +117,8 @@ class Host:
             raise not_loaded(self.failure)
         assert self._answer is None
         self._stay()
-        if (asked := wish or self._usual) != self._wish:
-            self._wish = asked
-            self._engine.steer(asked)
+        if wish is not None:
+            self._steer(wish)
         self._answer = Answer(self._engine, over)
         self._engine.ask(request)
         return self._answer
@@ -173,8 +172,15 @@ class Host:
         if isinstance(event, Done | Failure):
             self._answer = None
             self._is_fragile = False
+            self._steer(self._usual)
             self._go_idle()
         answer.put(event)
+
+    def _steer(self, wish: SpecWish) -> None:
+        """Speculates so from now on: one request's way ends with its answer."""
+        if wish != self._wish and self._engine is not None:
+            self._wish = wish
+            self._engine.steer(wish)
 
     def _gone(self, failure: Failure) -> None:
         """The engine ended: what it answered fails, and it is loaded again; twice without an answer is too often."""

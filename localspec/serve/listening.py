@@ -52,7 +52,11 @@ class Protocol(H11Protocol):
             body = ENCODE(NOT_HTTP.body)
             headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
             headers.append((b"connection", b"close"))
-            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+            for event in (
+                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+                h11.Data(data=body),
+                h11.EndOfMessage(),
+            ):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 

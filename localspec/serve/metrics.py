@@ -4,7 +4,7 @@ otherwise. Knows no HTTP."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 
 from localspec.core.events import Stats, per_second
@@ -85,7 +85,7 @@ class Totals:
         }
 
 
-def described(name: str, about: str, kind: str, values: dict[str, float]) -> list[str]:
+def described(name: str, about: str, kind: str, values: Mapping[str, float]) -> list[str]:
     """One metric with its values by label; nothing where it has none yet."""
     if not values:
         return []
