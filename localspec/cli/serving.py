@@ -23,7 +23,6 @@ from localspec.core.requests import SamplingOptions, SpecWish
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
 from localspec.runtime.draft_choice import check
-from localspec.runtime.sampling_defaults import check_ranges
 from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served
 from localspec.serve.keys import find_key
@@ -42,7 +41,8 @@ def serve_model(model: str | None, given: dict[str, Any]) -> None:
     entry = catalog.resolve(model)
     load = precedence.load_request(settings, catalog, model, given_load_options(given))
     sampling = given_sampling(given)
-    check_ranges(sampling.given)
+    for name, value in sampling.given.items():
+        precedence.check_option(name, value, str(value))
     check(load)
     served = served_model(model, entry, settings, given["preset"], sampling)
     serving = Serving(lambda: EngineProcess(load), served, rules, SpecWish.of(load.k, load.mode), ttl)
