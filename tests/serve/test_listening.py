@@ -219,7 +219,7 @@ async def test_a_server_that_is_stopped_ends_its_answers_and_itself():
         here.server.should_exit = True
         rest = await line.rest()
         assert b"engine_stopped" in rest
-        assert here.world.engine.closed or here.world.host.state == "unloaded"
+        assert here.world.host.state == "closed"
 
 
 def test_a_port_that_is_taken_is_a_sentence():
