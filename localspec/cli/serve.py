@@ -24,7 +24,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one li
 
 @click.command()
 @click.argument("model", type=MODEL_NAME, required=False, shell_complete=completions)
-@click.option("--port", type=click.IntRange(0, 65535), default=11535, show_default=True, help="0: any that is free.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=11535,
+    show_default=True,
+    metavar="N",
+    help="Port; 0 for any that is free.",
+)
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help=HOST_HELP)
 @click.option("--cors", multiple=True, metavar="ORIGIN", help=CORS_HELP)
 @click.option("--allow-host", multiple=True, metavar="NAME", help=ALLOW_HELP)

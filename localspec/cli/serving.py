@@ -77,7 +77,7 @@ def defaults_of(
 
 
 def seconds_of(typed: str | None, settings: Config) -> float | None:
-    """After how many seconds an idle model is unloaded; None: never."""
+    """Seconds without a request until the model is unloaded; None: never."""
     if typed is None:
         return settings.engine.idle_seconds
     if not re.fullmatch(DURATION, typed):
