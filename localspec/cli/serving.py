@@ -19,7 +19,7 @@ from localspec.config.reading import read
 from localspec.config.tables import DURATION, SECONDS, Config, PresetTable
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready
-from localspec.core.requests import SamplingOptions, SpecWish
+from localspec.core.requests import SamplingOptions
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
 from localspec.runtime.draft_choice import check
@@ -45,7 +45,7 @@ def serve_model(model: str | None, given: dict[str, Any]) -> None:
         precedence.check_option(name, value, str(value))
     check(load)
     served = served_model(model, entry, settings, given["preset"], sampling)
-    serving = Serving(lambda: EngineProcess(load), served, rules, SpecWish.of(load.k, load.mode), ttl)
+    serving = Serving(lambda: EngineProcess(load), served, rules, ttl)
     with Progress() as bar:
         serve(serving, address, lambda at: announce(at, served.name, rules, address), shown_on(bar))
 

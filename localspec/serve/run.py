@@ -15,7 +15,6 @@ from starlette.applications import Starlette
 
 from localspec.core.errors import UsageError, error_of
 from localspec.core.events import AnyEvent, Failure, SpecCard
-from localspec.core.requests import SpecWish
 from localspec.serve import running
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Engine, Host
@@ -85,13 +84,11 @@ def speculation_words(spec: SpecCard) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is served: `make` makes an engine for every load, `usual` is how it speculates where a request says nothing,
-    and after `ttl` seconds without a request it is unloaded."""
+    """What is served: `make` makes an engine for every load, and `ttl` seconds without a request unload it."""
 
     make: Callable[[], Engine]
     served: Served
     rules: Rules
-    usual: SpecWish
     ttl: float | None = None
 
 
@@ -128,7 +125,7 @@ async def run(
     def changed() -> None:
         noting.change(host, queue)
 
-    host = Host(serving.make, serving.usual, ttl=serving.ttl, changed=changed, failed=failed, seen=seen)
+    host = Host(serving.make, ttl=serving.ttl, changed=changed, failed=failed, seen=seen)
     queue = Queue(changed)
     app = make_app(Site(serving.served, host, queue), serving.rules, lifespan_of(host, noting))
     server: Server = make_server(app, host.close)
