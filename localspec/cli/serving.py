@@ -22,6 +22,7 @@ from localspec.core.events import AnyEvent, Loading, Notice, Ready
 from localspec.core.requests import SamplingOptions
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
+from localspec.models.model_paths import local_path
 from localspec.runtime.draft_choice import check
 from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served
@@ -54,7 +55,7 @@ def served_model(model: str, entry: Entry, settings: Config, preset: str | None,
     """The model under the name that clients are to use; the paths of files stay on this machine."""
     named = precedence.preset_name(settings, entry, preset)
     table = settings.preset(named) if named else precedence.NO_PRESET
-    name = entry.name if entry.path.exists() and entry.key == str(model) and "/" in model else entry.key
+    name = entry.name if local_path(model) else entry.key
     return Served(
         name,
         names=frozenset({model, entry.key, entry.name}),
