@@ -29,6 +29,7 @@ from localspec.cli.moved import where_it_went
 from localspec.cli.names import MODEL_NAME
 from localspec.cli.options import given_load_options, given_sampling, load_options, sampling_options, setting
 from localspec.cli.pull import pull
+from localspec.cli.serve import ps, serve, stop
 from localspec.cli.synonyms import ours
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.requests import GenerateRequest, Message
@@ -253,7 +254,7 @@ def doctor(as_json: bool) -> int:
     return int(report.is_broken)
 
 
-for command in (pull, ls, show, rm, verify_files, fit, pair, history, config):
+for command in (pull, ls, show, rm, verify_files, fit, pair, serve, ps, stop, history, config):
     cli.add_command(command)
 
 
