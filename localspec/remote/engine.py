@@ -32,11 +32,12 @@ from localspec.core.events import (
 )
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 from localspec.core.sanitize import one_line
+from localspec.core.served import SERVER, UNREPORTED
 from localspec.remote import faults, sse
 from localspec.remote.answers import Piece, Reader
 from localspec.remote.asking import body, is_off
 from localspec.remote.exchange import DEADLINES, Deadlines, Exchange
-from localspec.remote.figures import SERVER, UNREPORTED, stats
+from localspec.remote.figures import stats
 from localspec.remote.server import Asking, Found, Remote, Served, find
 from localspec.remote.totals import Totals, of_one_answer
 

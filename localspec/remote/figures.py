@@ -12,8 +12,9 @@ import msgspec
 from msgspec.structs import replace
 
 from localspec.core.events import FinishReason, Stats
+from localspec.core.served import SERVER, SHARED, UNREPORTED
 
-SERVER, UNREPORTED, SHARED, OFF = "server", "unreported", "shared", "off"
+OFF = "off"
 MOST = 1 << 40
 MOST_POSITIONS = 256
 
