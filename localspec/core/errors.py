@@ -115,7 +115,8 @@ class PullError(LocalspecError):
 
 
 class RemoteError(LocalspecError):
-    """A server cannot be reached, is busy, or sends what is no answer. What was written is kept; the user asks again."""
+    """A server cannot be reached, is busy, or sends what is no answer. What was written is kept. The user asks
+    again."""
 
     code, exit_code = "remote", 7
 

@@ -1,7 +1,7 @@
 """The events that screen, Python, pipe and JSON lines share: frozen records, distinguished by `type`.
 
-A generation is Prefill*, (Step | Text | Notice)*, Done or Failure; Steered may come at any time, also outside of one. Knows
-nothing about engines or readers.
+A generation is Prefill*, (Step | Text | Notice)*, Done or Failure; Steered may come at any time, also outside of one.
+Knows nothing about engines or readers.
 """
 
 from __future__ import annotations

@@ -114,4 +114,6 @@ def is_sane(stats: Stats) -> bool:
     """Whether the sums can be shown: numbers that a hostile server made up could cost memory."""
     plain = (value for name in Stats.__struct_fields__ if isinstance(value := getattr(stats, name), int | float))
     lists = stats.accepted_counts, stats.tested_counts, tuple(stats.by_drafter)
-    return all(isfinite(value) and 0 <= value < 1e15 for value in plain) and all(len(one) <= MOST_POSITIONS for one in lists)
+    return all(isfinite(value) and 0 <= value < 1e15 for value in plain) and all(
+        len(one) <= MOST_POSITIONS for one in lists
+    )

@@ -37,9 +37,7 @@ def messages(request: GenerateRequest) -> list[dict[str, str]]:
 
 def given(request: GenerateRequest) -> dict[str, int | float]:
     """The sampling options that were asked for; a random seed is the server's own."""
-    return {
-        name: value for name, value in request.sampling.given.items() if (name, value) != ("seed", RANDOM_SEED)
-    }
+    return {name: value for name, value in request.sampling.given.items() if (name, value) != ("seed", RANDOM_SEED)}
 
 
 def openai(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish) -> dict[str, Any]:

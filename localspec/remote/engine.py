@@ -136,7 +136,9 @@ class RemoteEngine:
         while (message := self._waiting.get()) is not None and not self._closed:
             yield from self._take(message, found, model)
 
-    def _take(self, message: GenerateRequest | SpecWish | ChangeDrafter, found: Found, model: Served) -> Iterator[AnyEvent]:
+    def _take(
+        self, message: GenerateRequest | SpecWish | ChangeDrafter, found: Found, model: Served
+    ) -> Iterator[AnyEvent]:
         match message:
             case SpecWish():
                 self._wish = message

@@ -67,7 +67,9 @@ class Exchange:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, where: TracebackType | None
+    ) -> None:
         if self._timer is not None:
             self._timer.cancel()
         if self._connection is not None:

@@ -14,7 +14,9 @@ from localspec.core.errors import AccessDenied, ContextOverflow, LocalspecError,
 from localspec.core.sanitize import one_line
 
 LONGEST = 300  # characters of a server's own words
-OVERFLOWS = re.compile(r"exceed_context_size|context_length_exceeded|maximum context length|context (size|length|window)")
+OVERFLOWS = re.compile(
+    r"exceed_context_size|context_length_exceeded|maximum context length|context (size|length|window)"
+)
 AGAIN = "Ask again; what was written is kept."
 LOOK = "Look at it: localspec remote probe"
 WRONG_CERTIFICATE = "Trust its certificate on this machine, or use the right host name."
@@ -67,7 +69,9 @@ def unreadable(server: str) -> LocalspecError:
 def moved(server: str, location: str) -> LocalspecError:
     """A redirect: never followed, since the key would go along."""
     elsewhere = one_line(location)[:LONGEST] or "an address that it does not name"
-    return RemoteError(f"{server} sends on to {elsewhere}, which is not followed.", hint="Use that address if it is meant.")
+    return RemoteError(
+        f"{server} sends on to {elsewhere}, which is not followed.", hint="Use that address if it is meant."
+    )
 
 
 def refused(server: str, status: int, body: bytes, *, retry_after: str = "", key_env: str = "") -> LocalspecError:

@@ -136,7 +136,9 @@ def added(before: Figures, found: Mapping[str, Any]) -> Figures:
     return now
 
 
-def drafts(before: Figures, drafted: int | None, accepted: int | None, *, rounds: int | None = None, ignored: int = 0) -> Figures:
+def drafts(
+    before: Figures, drafted: int | None, accepted: int | None, *, rounds: int | None = None, ignored: int = 0
+) -> Figures:
     """With these drafts, if the counts can be true."""
     if drafted is None or accepted is None or accepted + ignored > drafted:
         return before
@@ -156,14 +158,20 @@ def of_timings(before: Figures, found: Timings) -> Figures:
 
 
 def of_lmstudio(before: Figures, found: LmStudioStats) -> Figures:
-    now = before.with_(ttft_ms=milliseconds(found.time_to_first_token), predicted_ms=milliseconds(found.generation_time))
+    now = before.with_(
+        ttft_ms=milliseconds(found.time_to_first_token), predicted_ms=milliseconds(found.generation_time)
+    )
     ignored = found.ignored_draft_tokens_count or 0
     return drafts(now, found.total_draft_tokens_count, found.accepted_draft_tokens_count, ignored=ignored)
 
 
 def of_sglang(before: Figures, found: SglangSpeculation) -> Figures:
-    drafted = found.spec_num_proposed_drafts if found.spec_num_proposed_drafts is not None else found.spec_draft_token_num
-    accepted = found.spec_num_correct_drafts if found.spec_num_correct_drafts is not None else found.spec_accept_token_num
+    drafted = (
+        found.spec_num_proposed_drafts if found.spec_num_proposed_drafts is not None else found.spec_draft_token_num
+    )
+    accepted = (
+        found.spec_num_correct_drafts if found.spec_num_correct_drafts is not None else found.spec_accept_token_num
+    )
     return drafts(before, drafted, accepted, rounds=found.spec_verify_ct)
 
 
@@ -185,7 +193,9 @@ def milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else 1000 * seconds
 
 
-def stats(figures: Figures, *, finish: FinishReason, ttft_ms: float, writing_ms: float, context_max: int, off: bool) -> Stats:
+def stats(
+    figures: Figures, *, finish: FinishReason, ttft_ms: float, writing_ms: float, context_max: int, off: bool
+) -> Stats:
     """The sums that the screen and the history know. Where the server reports no times, those of the connection stand
     for them: `ttft_ms` to the first text, `writing_ms` from there to the last. `off`: the request turned speculation
     off."""

@@ -43,10 +43,14 @@ class Remote:
     def access(self) -> Access:
         """Its address and key; UsageError where the key is not in the environment."""
         if self.kind and self.kind not in KINDS:
-            raise UsageError(f"There is no kind of server '{one_line(self.kind)[:40]}'.", hint=f"Kinds: {', '.join(KINDS)}.")
+            raise UsageError(
+                f"There is no kind of server '{one_line(self.kind)[:40]}'.", hint=f"Kinds: {', '.join(KINDS)}."
+            )
         key = os.environ.get(self.key_env, "") if self.key_env else ""
         if self.key_env and not key:
-            raise UsageError(f"The key of {self.title} is not in the environment: {self.key_env} is not set.", hint="Set it.")
+            raise UsageError(
+                f"The key of {self.title} is not in the environment: {self.key_env} is not set.", hint="Set it."
+            )
         if not all("!" <= letter <= "~" for letter in key):
             raise UsageError(f"{self.key_env} holds what no key can be.", hint="It is one word, without line ends.")
         return Access(parse(self.url), key, self.key_env)
@@ -77,7 +81,9 @@ class Found:
         found = next((one for one in self.models if one.name == name), None)
         if name and found is None and self.models:
             known = ", ".join(one.name for one in self.models[:6])
-            raise RemoteError(f"{self.access.name} has no model '{one_line(name)[:80]}'.", hint=f"It has: {one_line(known)}.")
+            raise RemoteError(
+                f"{self.access.name} has no model '{one_line(name)[:80]}'.", hint=f"It has: {one_line(known)}."
+            )
         return found or (self.models[0] if self.models else Served(name))
 
 
@@ -213,4 +219,6 @@ def vllm_words(totals: Totals) -> str:
     if not totals.has_drafts:
         return "off, or not reported"
     rate = totals.acceptance_rate
-    return "on" + (f", accepted {100 * rate:.0f} % of all since its start" if rate is not None else ", nothing drafted yet")
+    return "on" + (
+        f", accepted {100 * rate:.0f} % of all since its start" if rate is not None else ", nothing drafted yet"
+    )

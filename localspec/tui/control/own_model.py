@@ -74,7 +74,9 @@ class OwnModel:
         """Says that it goes on with what answers now: between a server and this machine nothing is loaded."""
         if own == self.other:
             message = GOES_ON.format(own=short_name(own), now=self.now)
-            await self.feedback.inform(Notice("info", "own_model", message, f"As before: localspec chat {short_name(own)}"))
+            await self.feedback.inform(
+                Notice("info", "own_model", message, f"As before: localspec chat {short_name(own)}")
+            )
 
     def show(self, own: str, choice: Choice) -> None:
         """Offers both."""

@@ -30,7 +30,9 @@ ENDINGS: dict[FinishReason, str] = {
 def summary(stats: Stats) -> str:
     """The line below an answer: what the header does not say. A word comes first where it did not end by itself."""
     unusual = [words] if (words := ending(stats)) else []
-    length = f"{stats.predicted_n:,} token{'' if stats.predicted_n == 1 else 's'}" if counts(stats) else "tokens not counted"
+    length = (
+        f"{stats.predicted_n:,} token{'' if stats.predicted_n == 1 else 's'}" if counts(stats) else "tokens not counted"
+    )
     drafts = [speculation(stats)] if is_served(stats) else accepted(stats)
     return " · ".join([*unusual, length, *first_token(stats), *drafts, *filter(None, [cost(stats)])])
 
