@@ -41,6 +41,7 @@ from localspec.remote.figures import stats
 from localspec.remote.server import Asking, Found, Remote, Served, find
 from localspec.remote.totals import Totals, of_one_answer
 
+Request = GenerateRequest | SpecWish | ChangeDrafter
 CANNOT_SWITCH = "{title} cannot switch speculation for one answer; it is set where the server is started"
 CANNOT_CHANGE = "The server chooses its drafter."
 OPEN_KEY = Notice(
@@ -78,7 +79,7 @@ class RemoteEngine:
 
     def __init__(self, remote: Remote, deadlines: Deadlines = DEADLINES) -> None:
         self.remote, self.deadlines = remote, deadlines
-        self._waiting: SimpleQueue[GenerateRequest | SpecWish | ChangeDrafter | None] = SimpleQueue()
+        self._waiting: SimpleQueue[Request | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._exchange: Exchange | None = None
         self._asked = self._stopped = -1  # the numbers of the last answer asked for and of the last to be stopped

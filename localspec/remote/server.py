@@ -67,7 +67,7 @@ class Served:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A server that answers. `speculation`: what it says of it, in words; "" for nothing. `version`: of what it is."""
+    """A server that answers. `speculation`: what it says of it, in words; "" for nothing."""
 
     access: Access
     kind: Kind

@@ -93,7 +93,7 @@ def llama_server(pair: OtherPair) -> str:
 
 
 def sglang(pair: OtherPair) -> str:
-    """A chain of drafts, without branches: one more token is verified than is drafted. Its look-up runs on CUDA only."""
+    """A chain of drafts, without branches: one more token is verified than drafted. Its look-up runs on CUDA only."""
     refuse_translation(pair, "SGLang")
     first = f"python3 -m sglang.launch_server --model-path {shlex.quote(pair.target)} --context-length {pair.context}"
     if pair.drafter == LOOKUP:
