@@ -86,7 +86,7 @@ def refused(server: str, status: int, body: bytes, *, retry_after: str = "", key
         wait = f" in {retry_after} s" if re.fullmatch(r"\d{1,6}", retry_after) else " later"
         return RemoteError(f"{server} has too much to do.", hint=f"Ask again{wait}.")
     if status == 503:
-        state = "is still loading its model" if "load" in said.lower() else "cannot answer now"
+        state = "is still loading its model" if "loading" in said.lower() else "cannot answer now"
         return RemoteError(f"{server} {state}.", hint="Ask again in a moment.")
     if status == 404:
         return RemoteError(f"{server} does not have that{why}.".replace("..", "."), hint=LOOK)
