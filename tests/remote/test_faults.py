@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -338,11 +338,8 @@ def tls_server() -> Iterator[str]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
-            with listening.accept()[0] as connection:
-                try:
-                    context.wrap_socket(connection, server_side=True)
-                except OSError:
-                    pass
+            with listening.accept()[0] as connection, suppress(OSError):
+                context.wrap_socket(connection, server_side=True)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()

@@ -1,7 +1,7 @@
 """What other people's servers answer, as streams of bytes. Written from their sources, not recorded from a run, except
 where a name says `recorded`:
 
-llama-server: tools/server of llama.cpp as llama-cpp-python 0.3.36 ships it, and recorded from that (see tests/recorded).
+llama-server: tools/server of llama.cpp as llama-cpp-python 0.3.36 ships it; what that answered is in tests/recorded.
 vLLM: pull request 48915 (per-request metrics), vllm/v1/spec_decode/metrics.py. SGLang: pull request 33518, and
 entrypoints/openai/protocol.py. LM Studio: docs/1_developer/2_rest/endpoints.mdx, whose `stats` of drafts are those of
 its lmstudio-js. Ollama: docs/api.md. All as pull-serve.md, D1, names them.

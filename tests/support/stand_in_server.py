@@ -52,7 +52,7 @@ Route = Answer | Callable[[], Answer] | list[Answer]
 
 @dataclass
 class StandIn:
-    """`routes`: an answer by "GET /path", several in turn. `gone`: set once a client has left while it was written to."""
+    """`routes`: an answer by "GET /path", several in turn. `gone`: a client has left while it was written to."""
 
     url: str
     port: int
