@@ -37,8 +37,9 @@ class Reader:
     """Reads one answer. `figures` are those so far, `own` localspec's own Stats where it is one, `finish` why it ended;
     None while it has not."""
 
-    def __init__(self, server: str, *, lines: bool = False) -> None:
-        self.server, self.lines = server, lines
+    def __init__(self, server: str, *, lines: bool = False, echo: str = "") -> None:
+        """`echo`: the beginning of the answer, which the server repeats before it goes on."""
+        self.server, self.lines, self._echo = server, lines, echo
         self.figures = Figures()
         self.own: Stats | None = None
         self.finish: FinishReason | None = None
@@ -84,7 +85,16 @@ class Reader:
         if isinstance(content, str) and content:
             found += THOUGHT + content if self._thinking else content
             self._thinking = False
-        return found
+        return self._without_echo(found)
+
+    def _without_echo(self, text: str) -> str:
+        """The text without what was there before. The echo may come in pieces, and one that does not match is none."""
+        shared = min(len(text), len(self._echo))
+        if text[:shared] != self._echo[:shared]:
+            shared = 0
+            self._echo = ""
+        self._echo = self._echo[shared:]
+        return text[shared:]
 
     def _own(self, found: Mapping[str, Any]) -> tuple[SpecCard | None, tuple[Notice, ...]]:
         """localspec's own figures, in its last chunk."""

@@ -5,6 +5,7 @@ Knows no screen. `events` belongs to one thread and does all the asking; all els
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
@@ -178,7 +179,7 @@ class RemoteEngine:
         exchange, kind = self._begin(), found.kind
         asked = body(kind, model.name, request, self._wish)
         before = self._totals(found)
-        reader, clock = Reader(found.access.name, lines=kind.lines), Clock(time.monotonic())
+        reader, clock = self._reader(request, found), Clock(time.monotonic())
         if self._is_stopped:
             yield self._ended()
             return
@@ -193,6 +194,10 @@ class RemoteEngine:
                     break
                 yield from self._shown(reader.read(data), clock, found)
         yield self._done(request, reader, clock, (found, model, before))
+
+    def _reader(self, request: GenerateRequest, found: Found) -> Reader:
+        begun = request.messages[-1].content if request.continues and request.messages and found.kind.echoes else ""
+        return Reader(found.access.name, lines=found.kind.lines, echo=begun)
 
     def _shown(self, piece: Piece, clock: Clock, found: Found) -> Iterator[AnyEvent]:
         if piece.text:
@@ -257,8 +262,13 @@ def failure(fault: LocalspecError, request: GenerateRequest | None = None) -> Fa
 def ready(found: Found, model: Served) -> Ready:
     """The server as a model that is loaded."""
     where = f"{found.kind.title} at {found.access.address.url.partition('://')[2]}"
-    card = ModelCard(one_line(model.name), "", where, model.context, chat=True, server=found.access.address.url)
+    card = ModelCard(one_line(title(model.name)), "", where, model.context, chat=True, server=found.access.address.url)
     return Ready(card, spec_card(found, SpecWish()), Memory(0, 0, 0))
+
+
+def title(name: str) -> str:
+    """A model's name for the user: llama-server calls its models by the file's path."""
+    return os.path.basename(name.rstrip("/")) if os.path.isabs(name) else name
 
 
 def spec_card(found: Found, wish: SpecWish) -> SpecCard:

@@ -15,6 +15,7 @@ class Kind:
     figures. `reports`: when an answer's speculation is reported.
 
     `switches`: a request may turn speculation off. `continues`: what makes it go on with an answer; None: it cannot.
+    `echoes`: it then begins with what there is of the answer.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Kind:
     reports: str = "not reported"
     switches: bool = False
     continues: dict[str, object] | None = None
+    echoes: bool = False
 
 
 REPEATS = {"top_k": "top_k", "min_p": "min_p", "repetition_penalty": "repetition_penalty"}
@@ -46,8 +48,18 @@ KINDS = {
             wish={"localspec": {"tokens": True}},
             reports="always",
             switches=True,
+            continues={},
         ),
-        Kind("llama-server", "llama-server", 8080, ("llamacpp",), extras=LLAMA, reports="always", continues={}),
+        Kind(
+            "llama-server",
+            "llama-server",
+            8080,
+            ("llamacpp",),
+            extras=LLAMA,
+            reports="where something was drafted",
+            continues={},
+            echoes=True,
+        ),
         Kind(
             "vllm",
             "vLLM",
