@@ -56,7 +56,7 @@ STREAMS = {False: "text/event-stream", True: "application/x-ndjson"}
 
 @dataclass(slots=True)
 class Clock:
-    """When the first and the last text of an answer came, in seconds."""
+    """Keeps when an answer was asked for, and when its first and its last text came, in seconds."""
 
     asked: float
     first: float = 0.0

@@ -1,6 +1,6 @@
 """One HTTP request and its answer, read a line at a time: bounded, under deadlines, and stopped from another thread.
 
-Follows no redirect, reads no proxy from the environment and sends a key to nobody but the address. Knows no protocol
+Follows no redirect, reads no proxy from the environment and sends a key to its own address only. Knows no protocol
 above HTTP.
 """
 
@@ -28,8 +28,8 @@ BROKEN = (OSError, HTTPException, ValueError)  # ValueError: read from a socket 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """In seconds: until there is a connection, for a whole short answer, and of silence in a long one, which may be
-    that of a long prompt being read."""
+    """Seconds until there is a connection, for a whole short answer, and of silence in a long one, which may be that of
+    a long prompt being read."""
 
     connect: float = 10.0
     short: float = 10.0

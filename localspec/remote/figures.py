@@ -105,7 +105,7 @@ class Figures(Part, frozen=True):
     shared: bool = False
 
     def with_(self, **found: Any) -> Figures:
-        """These, and what was found beside them."""
+        """Adds what was found; None changes nothing."""
         return replace(self, **{name: value for name, value in found.items() if value is not None})
 
 
@@ -139,7 +139,7 @@ def added(before: Figures, found: Mapping[str, Any]) -> Figures:
 def drafts(
     before: Figures, drafted: int | None, accepted: int | None, *, rounds: int | None = None, ignored: int = 0
 ) -> Figures:
-    """With these drafts, if the counts can be true."""
+    """Adds these drafts, if the counts can be true."""
     if drafted is None or accepted is None or accepted + ignored > drafted:
         return before
     return before.with_(drafted=drafted, accepted=accepted, rounds=rounds, ignored=ignored)
@@ -176,7 +176,7 @@ def of_sglang(before: Figures, found: SglangSpeculation) -> Figures:
 
 
 def of_ollama(found: Mapping[str, Any]) -> Figures:
-    """Of its last line."""
+    """Reads its last line."""
     try:
         done = msgspec.convert(found, OllamaDone)
     except msgspec.ValidationError:

@@ -118,8 +118,7 @@ class Asking:
         return found
 
     def models(self) -> tuple[tuple[Served, ...], LocalspecError | None]:
-        """Those of /v1/models, or why they are not known. A key that is refused, or a server that is not there, ends
-        all."""
+        """Lists /v1/models, or says why it cannot. A key that is refused, or a server that is not there, ends all."""
         try:
             return read_models(self.json("/v1/models")), None
         except AccessDenied:
@@ -147,7 +146,7 @@ class Asking:
         return KINDS["openai"]
 
     def found(self, kind: Kind, models: tuple[Served, ...]) -> Found:
-        """With what such a server says beside the list; what it does not answer is not known."""
+        """Adds what such a server says beside the list; what it does not answer is not known."""
         speculation = ""
         with suppress(RemoteError):
             match kind.name:

@@ -1,4 +1,4 @@
-"""A server's totals, from its Prometheus text: what one answer changed in them, where nobody else's can be in it.
+"""A server's totals, from its Prometheus text: what one answer changed in them, where no other client's can be in it.
 
 Knows no sockets.
 """
@@ -27,7 +27,7 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Since the server's start. `has_drafts`: it counts them at all, as it does where something drafts."""
+    """Counts since the server's start. `has_drafts`: it counts them at all, as it does where something drafts."""
 
     rounds: int = 0
     drafted: int = 0

@@ -133,7 +133,7 @@ class ChatState:
         self.screen.app.title = f"{state} · {self.title or 'localspec'}"
 
     def forget_figures(self) -> None:
-        """Another branch is shown."""
+        """Drops the figures: another branch is shown."""
         self.rounds, self.measures = (), False
 
     # --- the engine
