@@ -112,6 +112,7 @@ class ChatScreen(Painted, Screen[None]):
             rounds=self.recorder.rounds,
             window=ui.window_messages,
         )
+        self.transcript.server = self.tuning.server
         self.speed = SpeedPanel(lambda: self.state.reading())  # noqa: PLW0108 - made later
         self.speed.wish = WISHES[ui.speed_panel]
 
