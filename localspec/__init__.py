@@ -58,8 +58,9 @@ _WHERE = {
 __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "Divergence",
     "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair",
-    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Reference", "RemoteError",
-    "Result", "SpecWish", "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
+    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Reference",
+    "RemoteError", "Result", "SpecWish", "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair",
+    "pull", "pull_events",
 ]  # fmt: skip
 
 
