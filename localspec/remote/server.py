@@ -152,6 +152,7 @@ class Asking:
             match kind.name:
                 case "llama-server":
                     models = with_context(models, context_of_props(self.json("/props")))
+                    speculation = llama_server_words(self.totals())
                 case "sglang":
                     info = self.json("/server_info")
                     models, speculation = with_context(models, integer(info.get("context_length"))), sglang_words(info)
@@ -211,6 +212,12 @@ def sglang_words(info: Mapping[str, Any]) -> str:
     if not isinstance(algorithm, str) or not algorithm:
         return "off" if "speculative_algorithm" in info else ""
     return f"on ({one_line(algorithm)[:40]}{f', k {k}' if k else ''})"
+
+
+def llama_server_words(totals: Totals) -> str:
+    """What llama-server's metrics say of it, where it shows them: it counts drafts, too, where nothing drafts."""
+    rate = totals.acceptance_rate
+    return "" if rate is None else f"on, accepted {100 * rate:.0f} % of all since its start"
 
 
 def vllm_words(totals: Totals) -> str:
