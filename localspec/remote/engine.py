@@ -82,7 +82,8 @@ class RemoteEngine:
         self.remote, self.deadlines = remote, deadlines
         self._waiting: SimpleQueue[Request | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._exchange: Exchange | None = None
+        self._exchange: Exchange | None = None  # of the answer
+        self._short: Exchange | None = None  # of the short question beside it
         self._asked = self._stopped = -1  # the numbers of the last answer asked for and of the last to be stopped
         self._answered = -1
         self._closed = False
@@ -117,8 +118,8 @@ class RemoteEngine:
     def close(self) -> None:
         """Ends all. Twice does no harm."""
         with self._lock:
-            self._closed, self._stopped, exchange = True, self._asked, self._exchange
-        if exchange is not None:
+            self._closed, self._stopped, open_now = True, self._asked, (self._exchange, self._short)
+        for exchange in filter(None, open_now):
             exchange.stop()
         self._waiting.put(None)
 
@@ -126,7 +127,7 @@ class RemoteEngine:
         """Ready and the answers, until it is closed; a Failure where the server is not there."""
         yield Loading(f"asking {one_line(self.remote.title)}", 0, 1, "steps")
         try:
-            found = find(self.remote, self.deadlines)
+            found = find(self.remote, self.deadlines, self._keep)
             model = found.model(self.remote.model)
         except LocalspecError as fault:
             if not self._closed:
@@ -158,6 +159,12 @@ class RemoteEngine:
         if self._card is None:
             return spec_card(found, self._wish)
         return replace(self._card, mode=self._wish.mode, k=self._wish.k)
+
+    def _keep(self, exchange: Exchange) -> None:
+        with self._lock:
+            self._short = exchange
+        if self._closed:
+            exchange.stop()
 
     # --- an answer
 
@@ -243,7 +250,7 @@ class RemoteEngine:
         if found.kind.name != "vllm" or self._tells_each:
             return None
         with suppress(LocalspecError):
-            return Asking(found.access, self.deadlines).totals()
+            return Asking(found.access, self.deadlines, self._keep).totals()
         return None
 
 

@@ -133,6 +133,10 @@ def added(before: Figures, found: Mapping[str, Any]) -> Figures:
         now = drafts(now, speculation.num_draft_tokens, accepted, rounds=speculation.num_spec_steps)
     if isinstance(extension, dict) and (details := part(extension, "spec_tokens_details", SglangSpeculation)):
         now = of_sglang(now, details)
+    choices = found.get("choices")
+    first = choices[0] if isinstance(choices, list) and choices else None
+    if isinstance(first, dict) and (details := part(first, "meta_info", SglangSpeculation)):
+        now = of_sglang(now, details)
     return now
 
 

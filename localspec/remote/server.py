@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any  # Any: JSON from a stranger
@@ -18,6 +18,7 @@ from localspec.remote.exchange import DEADLINES, Access, Deadlines, Exchange
 from localspec.remote.kinds import KINDS, Kind
 from localspec.remote.totals import MOST_TEXT, Totals, read
 
+Keep = Callable[[Exchange], object]
 MOST_ANSWER = 8 << 20
 MOST_MODELS = 2000
 LONGEST_NAME = 200
@@ -87,10 +88,14 @@ class Found:
         return found or (self.models[0] if self.models else Served(name))
 
 
-def find(remote: Remote, deadlines: Deadlines = DEADLINES) -> Found:
+def keep_none(_: Exchange) -> None:
+    """Lets a short question end by its deadline alone."""
+
+
+def find(remote: Remote, deadlines: Deadlines = DEADLINES, keep: Keep = keep_none) -> Found:
     """Asks the server what it is; a LocalspecError where it does not answer or is none."""
     access = remote.access
-    asked = Asking(access, deadlines)
+    asked = Asking(access, deadlines, keep)
     models, fault = asked.models()
     kind = KINDS[remote.kind] if remote.kind else asked.kind(models)
     if fault is not None and not models and kind.name == "openai":
@@ -99,13 +104,14 @@ def find(remote: Remote, deadlines: Deadlines = DEADLINES) -> Found:
 
 
 class Asking:
-    """The short questions to one server."""
+    """The short questions to one server. `keep` gets each before it is asked, and may stop it from another thread."""
 
-    def __init__(self, access: Access, deadlines: Deadlines) -> None:
-        self.access, self.deadlines = access, deadlines
+    def __init__(self, access: Access, deadlines: Deadlines, keep: Keep = keep_none) -> None:
+        self.access, self.deadlines, self.keep = access, deadlines, keep
 
     def text(self, path: str, most: int = MOST_ANSWER) -> bytes:
         with Exchange(self.access, self.deadlines, within=self.deadlines.short) as exchange:
+            self.keep(exchange)
             return exchange.whole(exchange.ask("GET", path), most)
 
     def json(self, path: str) -> Mapping[str, Any]:
@@ -152,6 +158,7 @@ class Asking:
             match kind.name:
                 case "llama-server":
                     models = with_context(models, context_of_props(self.json("/props")))
+                    speculation = llama_server_words(self.totals())
                 case "sglang":
                     info = self.json("/server_info")
                     models, speculation = with_context(models, integer(info.get("context_length"))), sglang_words(info)
@@ -211,6 +218,12 @@ def sglang_words(info: Mapping[str, Any]) -> str:
     if not isinstance(algorithm, str) or not algorithm:
         return "off" if "speculative_algorithm" in info else ""
     return f"on ({one_line(algorithm)[:40]}{f', k {k}' if k else ''})"
+
+
+def llama_server_words(totals: Totals) -> str:
+    """What llama-server's metrics say of it, where it shows them: it counts drafts, too, where nothing drafts."""
+    rate = totals.acceptance_rate
+    return "" if rate is None else f"on, accepted {100 * rate:.0f} % of all since its start"
 
 
 def vllm_words(totals: Totals) -> str:

@@ -396,6 +396,16 @@ def test_closing_ends_what_waits():
         assert not [one for one in left if isinstance(one, Failure)]
 
 
+def test_closing_ends_the_question_at_the_start_too():
+    with saying(b"") as url:
+        engine = RemoteEngine(Remote(url), PATIENT)
+        closing = threading.Timer(0.05, engine.close)
+        closing.start()
+        left = list(engine.events())
+        closing.join()
+    assert not [one for one in left if isinstance(one, Failure)]
+
+
 # --- addresses
 
 

@@ -101,6 +101,17 @@ def test_drafts_that_lm_studio_never_tested_are_not_called_rejected():
     assert (stats.draft_n_accepted, stats.draft_n_rejected, stats.draft_n_ignored) == (4, 3, 1)
 
 
+def test_sglangs_meta_info_is_read_where_a_choice_carries_it():
+    """As its /generate names them."""
+    ended = chunk(finish="stop")
+    ended["choices"][0]["meta_info"] = recorded.SGLANG_DETAILS
+    pieces = [event(chunk("Hello")), event(ended), event(last(usage=recorded.USAGE)), b"data: [DONE]\n\n"]
+    with talk(serving("sglang", Answer(pieces))) as with_server:
+        with_server.open()
+        stats = done_of(with_server.ask()).stats
+    assert (stats.draft_rounds, stats.draft_n, stats.draft_n_accepted) == (3, 8, 4)
+
+
 def test_a_burst_of_text_in_one_chunk_counts_as_the_server_counts_it():
     """Rates come from usage: several tokens may share a chunk, and no chunk is a token."""
     burst = [event(chunk("a b c d e f g", "stop")), event(last(usage=recorded.USAGE)), b"data: [DONE]\n\n"]

@@ -31,6 +31,11 @@ def test_it_is_known_with_its_model_and_context():
     assert (found.model("").name, found.model("").context) == ("smollm2", 2048)
 
 
+def test_its_totals_are_what_it_says_of_its_drafts():
+    with stand_in({**routes("chat"), "GET /metrics": replayed("metrics")}) as server:
+        assert find(Remote(server.url)).speculation == "on, accepted 77 % of all since its start"
+
+
 def test_an_answer_with_its_drafts():
     with talk(routes("chat")) as with_server:
         with_server.open()
