@@ -26,7 +26,7 @@ from localspec.serve.answers import Kind, Reply
 from localspec.serve.bodies import Asked, chat_request, completion_request
 from localspec.serve.engine import STOPPED, Host
 from localspec.serve.exchange import PING, Exchange
-from localspec.serve.faults import RequestRefused, of_failure
+from localspec.serve.faults import FAILED, RequestRefused, of_failure
 from localspec.serve.guard import Guard
 from localspec.serve.metrics import MEDIA_TYPE, Totals
 from localspec.serve.queue import Queue
@@ -212,6 +212,10 @@ class Site:
         self.totals.refused[fault.status] += 1
         return refusal(fault)
 
+    async def failed(self, _: Request, __: Exception) -> Response:
+        self.totals.refused[FAILED.status] += 1
+        return refusal(FAILED, close=True)
+
     async def not_found(self, request: Request, fault: Exception) -> Response:
         assert isinstance(fault, HTTPException)
         path = request.url.path[:100]
@@ -248,7 +252,7 @@ def make_app(
             for name in OTHER_PROTOCOLS
         ),
     ]
-    handlers: dict[Any, Any] = {RequestRefused: site.refused, HTTPException: site.not_found}
+    handlers: dict[Any, Any] = {RequestRefused: site.refused, HTTPException: site.not_found, Exception: site.failed}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
     return Guard(app, rules)

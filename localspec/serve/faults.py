@@ -40,6 +40,9 @@ class RequestRefused(Exception):
         return {"error": {**error, **self.more}}
 
 
+FAILED = RequestRefused(500, "The server failed.", code="failed", kind=SERVER)  # an error of ours
+
+
 def unsupported(parameter: str, reason: str) -> RequestRefused:
     return RequestRefused(400, f"'{parameter}' is not supported: {reason}", parameter=parameter, code="unsupported")
 

@@ -1,6 +1,6 @@
 """The outermost layer of the server: every request passes security's rules before it reaches a route.
 
-Also the last to see an error of ours: the client gets a sentence, the log the lines of code, and neither a prompt.
+Also the last to see an error of ours: stderr gets the lines of code, and no prompt.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ import sys
 import traceback
 from typing import Any  # Any: ASGI's messages
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.serve.faults import SERVER, RequestRefused
+from localspec.serve.faults import RequestRefused
 from localspec.serve.replies import refusal
 from localspec.serve.security import Rules, allowed_origin, check, cors_headers, preflight_headers
-
-FAILED = RequestRefused(500, "The server failed.", code="failed", kind=SERVER)
 
 
 class Guard:
@@ -39,21 +37,11 @@ class Guard:
         await self._run(scope, receive, marked)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
-
-        async def watched(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
         try:
-            await self._app(scope, receive, watched)
-        except Exception as fault:
+            await self._app(scope, receive, send)
+        except Exception as fault:  # the app has said so, or the line is closed in the middle of its answer
             frames = "".join(traceback.format_tb(fault.__traceback__))  # not its message, which may hold a prompt
             print(f"error: {type(fault).__name__} in the server:\n{frames}", end="", file=sys.stderr)
-            if begun:
-                raise ConnectionAbortedError from None  # the server closes the line
-            await refusal(FAILED, close=True)(scope, receive, send)
 
 
 def with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:

@@ -25,6 +25,7 @@ from localspec.serve.replies import ENCODE
 HEADER_SECONDS = 10.0
 MOST_CONNECTIONS = 256
 GRACE_SECONDS = 3  # that answers have to end in, when the server is stopped
+CLOSES = (b"connection", b"close")
 NOT_HTTP = RequestRefused(400, "This is no HTTP request.", code="not_http")
 
 
@@ -51,12 +52,8 @@ class Protocol(H11Protocol):
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = ENCODE(NOT_HTTP.body)
             headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-            headers.append((b"connection", b"close"))
-            for event in (
-                h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
+            start = h11.Response(status_code=400, headers=[*headers, CLOSES], reason=b"Bad Request")
+            for event in (start, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
 
