@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -55,6 +54,7 @@ class Server:
     process: subprocess.Popen[bytes]
     port: int
     folder: Path
+    output: Path
 
     @property
     def address(self) -> str:
@@ -62,7 +62,7 @@ class Server:
 
     @property
     def printed(self) -> str:
-        return (self.folder / "stdout").read_text() + (self.folder / "stderr").read_text()
+        return self.output.read_text()
 
     # --- one request
 
@@ -70,9 +70,9 @@ class Server:
     def opened(
         self, method: str, path: str, body: Object | bytes | None = None, headers: dict[str, str] | None = None
     ) -> Iterator[HTTPResponse]:
-        """The answer as it begins; whoever leaves before its end is a client that is gone."""
+        """The answer as it begins; whoever leaves before its end is a client that is gone. Headers in lower case."""
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        kind = {} if body is None else {"Content-Type": "application/json"}
+        kind = {} if body is None else {"content-type": "application/json"}
         line = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             line.request(method, path, content, {**kind, **(headers or {})})
@@ -88,8 +88,8 @@ class Server:
             found = {name.lower(): value for name, value in response.getheaders()}
             return Response(response.status, found, response.read())
 
-    def get(self, path: str, **headers: str) -> Response:
-        return self.send("GET", path, headers=headers)
+    def get(self, path: str) -> Response:
+        return self.send("GET", path)
 
     def complete(self, prompt: str, **fields: Any) -> Object:
         response = self.send("POST", "/v1/completions", {"prompt": prompt, "temperature": 0, **fields})
@@ -151,7 +151,7 @@ class Server:
             for _ in range(count):
                 line = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
                 lines.callback(line.close)
-                line.request("POST", "/v1/completions", content, {"Content-Type": "application/json"})
+                line.request("POST", "/v1/completions", content, {"content-type": "application/json"})
             until(lambda: sum(self.queue) == count, f"{count} requests are there")
             yield
 
@@ -171,27 +171,28 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 @contextmanager
 def started(folder: Path, *words: str, **variables: str) -> Iterator[Server]:
-    """A server that is loading; it is ended with the block, if it has not ended itself."""
+    """A server that is loading; it is ended with the block, if it has not ended itself. What servers of one folder have
+    checked and measured, the next need not."""
     command = [sys.executable, "-m", "localspec", "serve", "guide", "--port", "0", "--threads", "1", *words]
-    with open(folder / "stdout", "wb") as out, open(folder / "stderr", "wb") as err:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment(folder, **variables)
-        )
+    own = environment(folder, PYTHONUNBUFFERED="1", **variables)
+    output = folder / f"{len(list(folder.glob('*.output')))}.output"
+    with open(output, "wb") as opened:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, env=own)
     try:
-        yield Server(process, port_of(process, folder), folder)
+        yield Server(process, port_of(process, output), folder, output)
     finally:
-        process.send_signal(signal.SIGTERM)
+        if process.poll() is None:
+            process.terminate()
         try:
             process.wait(PATIENCE)
         finally:
             process.kill()
 
 
-def port_of(process: subprocess.Popen[bytes], folder: Path) -> int:
-    out = folder / "stdout"
-    until(lambda: b"\n" in out.read_bytes() or process.poll() is not None, "the server says where it is")
-    found = ADDRESS.search(out.read_text())
-    assert found, (folder / "stderr").read_text()
+def port_of(process: subprocess.Popen[bytes], output: Path) -> int:
+    until(lambda: ADDRESS.search(output.read_text()) is not None or process.poll() is not None, "it says where it is")
+    found = ADDRESS.search(output.read_text())
+    assert found, output.read_text()
     return int(found[1])
 
 
