@@ -35,7 +35,13 @@ def llm(folder: Path, address: str, *words: str) -> subprocess.CompletedProcess[
     environment = {"PATH": "/usr/bin:/bin", "LLM_USER_PATH": str(folder), "HOME": str(folder), "LLM_LOAD_PLUGINS": ""}
     command = [sys.executable, "-m", "llm", *words]
     return subprocess.run(
-        command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE, check=False
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
 
 
