@@ -1,5 +1,5 @@
-"""What web pages, scanners and broken programs send: refused in OpenAI's shape or cut off, and the engine never hears of
-it. The attacks are in tests/support/hostile_http.py."""
+"""What web pages, scanners and broken programs send: refused in OpenAI's shape or cut off, and the engine never hears
+of it. The attacks are in tests/support/hostile_http.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.heavy
 def sent(server: Server, attack: Attack) -> Response | None:
     """What came back; None where the line was closed without an answer."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE) as line:
-        with suppress(ConnectionError):  # it may be closed before all is sent
+        with suppress(OSError):  # it may be closed before all is sent
             line.sendall(attack.content)
             if attack.is_cut:
                 line.shutdown(socket.SHUT_WR)
@@ -28,8 +28,7 @@ def sent(server: Server, attack: Attack) -> Response | None:
             response.begin()
             headers = {name.lower(): value for name, value in response.getheaders()}
             return Response(response.status, headers, response.read())
-        except (ConnectionError, HTTPException) as fault:
-            assert not isinstance(fault, TimeoutError)
+        except (ConnectionError, HTTPException):
             return None
 
 
@@ -58,7 +57,7 @@ def test_hostile_requests_are_refused_and_never_reach_the_engine(served, count, 
         answered += attack.is_harmless and response is not None and response.status == OK
     served.wait_until_idle()
     after = served.metrics()
-    assert started(after) - started(before) == answered
+    assert written(after) - written(before) == answered
     assert after["localspec:engine_starts_total"] == before["localspec:engine_starts_total"]
     assert served.engine.pid == engine
     assert served.complete("To stop a model,", max_tokens=8)["choices"] == usual
@@ -66,9 +65,10 @@ def test_hostile_requests_are_refused_and_never_reach_the_engine(served, count, 
     assert "error:" not in served.printed
 
 
-def started(metrics: dict[str, float]) -> float:
-    """How many answers the engine began, however they ended."""
-    return sum(value for name, value in metrics.items() if name.startswith("localspec:answers_total"))
+def written(metrics: dict[str, float]) -> float:
+    """How many answers the engine wrote; a prompt that is longer than the context is an error, and none."""
+    counts = {name: value for name, value in metrics.items() if name.startswith("localspec:answers_total")}
+    return sum(value for name, value in counts.items() if "error" not in name)
 
 
 @pytest.mark.parametrize("host", HOSTS)

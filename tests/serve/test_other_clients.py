@@ -1,5 +1,8 @@
-"""Requests of programs that are too large to install beside us, sent as they send them. Each file in recorded/ says in
-`from` whether it was recorded or written from the program's source; `reads` here is what the program reads of the answer."""
+"""Requests of programs that are too large to install beside us, sent as they send them.
+
+Each file in recorded/ says in `from` whether it was recorded or written from the program's source; the checks here are
+what the program reads of the answer.
+"""
 
 from __future__ import annotations
 

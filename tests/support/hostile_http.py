@@ -110,7 +110,7 @@ def changed_bytes(random: Random) -> Attack:
 
 
 def long_head(random: Random) -> Attack:
-    long = "x" * random.choice((70_000, 200_000))
+    long = "x" * random.choice((300_000, 600_000))
     found = random.choice(
         (request("GET", f"/{long}"), request("GET", "/health", X_Long=long), request("GET", "/health", Host=long))
     )
