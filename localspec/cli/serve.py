@@ -11,7 +11,8 @@ import click
 from localspec.cli.completion import completions
 from localspec.cli.names import MODEL_NAME
 from localspec.cli.options import load_options, sampling_options
-from localspec.core.errors import UsageError
+from localspec.core.errors import NotDownloaded, UsageError
+from localspec.core.sanitize import one_line
 
 HOST_HELP = "Address to listen on; one that other machines reach needs a key.  [default: 127.0.0.1]"
 CORS_HELP = "Let web pages of ORIGIN ask, e.g. http://localhost:3000.  [may be given more than once]"
@@ -23,7 +24,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one li
 
 @click.command()
 @click.argument("model", type=MODEL_NAME, required=False, shell_complete=completions)
-@click.option("--port", type=click.IntRange(0, 65535), default=11535, show_default=True, help="0: any that is free.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=11535,
+    show_default=True,
+    metavar="N",
+    help="Port; 0 for any that is free.",
+)
 @click.option("--host", default="127.0.0.1", metavar="ADDRESS", help=HOST_HELP)
 @click.option("--cors", multiple=True, metavar="ORIGIN", help=CORS_HELP)
 @click.option("--allow-host", multiple=True, metavar="NAME", help=ALLOW_HELP)
@@ -40,7 +48,8 @@ def serve(model: str | None, **given: Any) -> None:
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
         raise UsageError(
-            f"The server needs {' and '.join(missing)}, not installed here.", hint="Run: pip install 'localspec[serve]'"
+            f"The server needs {' and '.join(missing)}, which {'are' if missing[1:] else 'is'} not installed.",
+            hint="Run: pip install 'localspec[serve]'",
         )
     from localspec.cli.serving import serve_model
 
@@ -84,7 +93,8 @@ def chosen(found: list[Any], named: str | None) -> list[Any]:
     if named is not None:
         found = [one for one in found if named in (one.model, one.address, one.address.rpartition(":")[2])]
     if not found:
-        raise UsageError(f"No server runs{f' by {named!r}' if named else ''}.", hint="See what does: localspec ps")
+        named = f" as '{one_line(named)}'" if named else ""
+        raise NotDownloaded(f"No server runs{named}.", hint="See what does: localspec ps")
     if len(found) > 1:
         raise UsageError("Several servers run.", hint="Name a port as `localspec ps` lists it, or give --all.")
     return found

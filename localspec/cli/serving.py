@@ -23,7 +23,6 @@ from localspec.core.requests import SamplingOptions, SpecWish
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
 from localspec.runtime.draft_choice import check
-from localspec.runtime.sampling_defaults import check_ranges
 from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served
 from localspec.serve.keys import find_key
@@ -42,7 +41,8 @@ def serve_model(model: str | None, given: dict[str, Any]) -> None:
     entry = catalog.resolve(model)
     load = precedence.load_request(settings, catalog, model, given_load_options(given))
     sampling = given_sampling(given)
-    check_ranges(sampling.given)
+    for name, value in sampling.given.items():
+        precedence.check_option(name, value, str(value))
     check(load)
     served = served_model(model, entry, settings, given["preset"], sampling)
     serving = Serving(lambda: EngineProcess(load), served, rules, SpecWish.of(load.k, load.mode), ttl)
@@ -77,7 +77,7 @@ def defaults_of(
 
 
 def seconds_of(typed: str | None, settings: Config) -> float | None:
-    """After how many seconds an idle model is unloaded; None: never."""
+    """Seconds without a request until the model is unloaded; None: never."""
     if typed is None:
         return settings.engine.idle_seconds
     if not re.fullmatch(DURATION, typed):

@@ -66,7 +66,7 @@ class Site:
     # --- what reads
 
     async def health(self, _: Request) -> Response:
-        if self.host.state == "failed":
+        if self.host.is_out_of_order:
             fault = of_failure(self.host.failure)
             raise RequestRefused(503, fault.message, code=fault.code, kind=fault.kind)
         self.host.check_loaded()

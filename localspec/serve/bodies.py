@@ -22,7 +22,6 @@ from localspec.core.requests import (
     SpecWish,
     draft_length,
 )
-from localspec.runtime.sampling_defaults import check_ranges
 from localspec.serve.faults import RequestRefused, unsupported
 
 MOST_MESSAGES, MOST_STOPS = 4096, 16
@@ -206,10 +205,9 @@ def asked(body: Body, request: GenerateRequest) -> Asked:
 def sampling_of(body: Body) -> SamplingOptions:
     given = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
     for name, value in given.items():
-        try:
-            check_ranges({name: value})
-        except UsageError as fault:
-            raise RequestRefused(400, str(fault), parameter=name, code="out_of_range") from None
+        if not SAMPLING_FIELDS[name].takes(value):
+            message = f"'{name}' is {SAMPLING_FIELDS[name].range}."
+            raise RequestRefused(400, message, parameter=name, code="out_of_range")
     return SamplingOptions(**given)
 
 

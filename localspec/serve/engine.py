@@ -18,7 +18,7 @@ from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Read
 from localspec.core.requests import GenerateRequest, SpecWish
 from localspec.serve.faults import loading, not_loaded
 
-State = Literal["unloaded", "loading", "waking", "ready", "failed"]
+State = Literal["unloaded", "loading", "waking", "ready", "failed", "closed"]
 STOPPED = Failure("engine_stopped", "The server was stopped.", "What was written until then stands.")
 ENDED = Failure(EngineDied.code, "The engine stopped.")
 AGAIN = "It is being loaded again; ask again."
@@ -89,7 +89,6 @@ class Host:
         self._wish = usual  # how the engine speculates now
         self._idle: asyncio.TimerHandle | None = None
         self._is_fragile = False  # it was loaded because it had died, and has answered nothing since
-        self._is_closing = False
 
     # --- what the server asks
 
@@ -111,6 +110,11 @@ class Host:
     def is_settled(self) -> bool:
         return self.state not in ("loading", "waking")
 
+    @property
+    def is_out_of_order(self) -> bool:
+        """Whether waiting for it leads nowhere."""
+        return self.state in ("failed", "closed")
+
     def ask(self, request: GenerateRequest, wish: SpecWish | None, over: Callable[[], object]) -> Answer:
         """Starts an answer; RequestRefused where the model could not be loaded. The one before must be over."""
         if self.state != "ready" or self._engine is None:
@@ -125,15 +129,13 @@ class Host:
 
     def close(self) -> None:
         """End the engine; an answer under way ends with a Failure."""
-        self._is_closing = True
         self._stay()
-        self._drop("unloaded", STOPPED)
+        self.failure = STOPPED
+        self._drop("closed", STOPPED)
 
     # --- what happens
 
     def _load(self, state: State) -> None:
-        if self._is_closing:
-            return
         self._stay()
         self.progress, self._wish = None, self._usual
         self.settled.clear()
@@ -215,7 +217,7 @@ class Host:
 
     def _go_idle(self) -> None:
         self._stay()
-        if self._ttl is not None and not self._is_closing:
+        if self._ttl is not None:
             self._idle = asyncio.get_running_loop().call_later(self._ttl, self._unload)
 
     def _stay(self) -> None:

@@ -57,7 +57,7 @@ class Exchange:
             self._host.wake()
             yield loading_words(self._host.progress)
             await within(self._host.settled, self._ping)
-            if self._host.state == "failed":
+            if self._host.is_out_of_order:
                 return
 
     async def events(self) -> AsyncIterator[AnyEvent]:

@@ -25,7 +25,7 @@ TICK = 0.05
 
 
 class Running(Record, frozen=True):
-    """A server. `started`: of its process, by which a process that has its number later is told apart; `state` as the
+    """A server. `started`: of its process, which another with the same number later does not share; `state` as the
     engine's; `speculation`: the drafter and how it is used."""
 
     pid: int

@@ -16,7 +16,7 @@ from localspec.serve.faults import RequestRefused
 
 Headers = Iterable[tuple[bytes, bytes]]  # names in lower case
 LOCAL_NAMES = frozenset({"127.0.0.1", "[::1]", "localhost"})
-HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::[0-9]{1,5})?")
+HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 JSON = "application/json"
 PUBLIC = ("/health", "/v1/health")  # answered without a key, as llama-server does
 PREFLIGHT_SECONDS = "600"

@@ -153,6 +153,21 @@ async def test_the_server_ends_in_the_middle_of_an_answer(stream: bool):
         assert error["code"] == "engine_stopped"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_server_ends_while_a_request_waits_for_the_model(stream: bool):
+    """Once, such a request asked for a load again and again, and held up the server's end."""
+    async with stage(ScriptedEngine(SCRIPT), loads_when_permitted(), ttl=0.01) as world:
+        await world.enters("unloaded")
+        call = world.chat(stream=stream)
+        await world.enters("waking")
+        world.host.close()
+        await call.end()
+        error = call.events[-1]["error"] if stream else call.error
+        assert error["code"] == "engine_stopped"
+        assert call.comments.count("loading") <= 2
+        assert (await world.chat().end()).status == 503
+
+
 async def test_a_cancelled_answer_does_not_stop_the_next():
     async with stage(slow()) as world:
         first, second = await lined_up(world, 2, stream=True)
