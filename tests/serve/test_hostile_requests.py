@@ -1,5 +1,5 @@
 """What web pages, scanners and broken programs send: refused in OpenAI's shape or cut off, and the engine never hears
-of it. The attacks are in tests/support/hostile_http.py."""
+of it. The attacks are in tests/support/hostile/."""
 
 from __future__ import annotations
 
@@ -10,10 +10,14 @@ from http.client import HTTPException, HTTPResponse
 
 import pytest
 
-from tests.support.hostile_http import HOSTS, OK, ORIGINS, REFUSED, TEXT, TYPES, Attack, attacks, request
+from tests.support.hostile import attacks
+from tests.support.hostile.request import TEXT, Attack, request
+from tests.support.hostile.senders import HOSTS, ORIGINS, TYPES
 from tests.support.served import PATIENCE, Response, Server
 
 pytestmark = pytest.mark.heavy
+
+OK, REFUSED = 200, range(400, 500)
 
 
 def sent(server: Server, attack: Attack) -> Response | None:
