@@ -163,18 +163,18 @@ def until(is_so: Callable[[], bool], what: str) -> None:
         sleep(TICK)
 
 
-def environment(folder: Path, **more: str) -> dict[str, str]:
+def environment(folder: Path) -> dict[str, str]:
     """Of a process whose files are all in this folder."""
     kept = {name: value for name, value in os.environ.items() if name != "LOCALSPEC_API_KEY"}
-    return {**kept, **{name: str(folder / name.lower()) for name in FOLDERS}, "HF_HUB_OFFLINE": "1", **more}
+    return {**kept, **{name: str(folder / name.lower()) for name in FOLDERS}, "HF_HUB_OFFLINE": "1"}
 
 
 @contextmanager
-def started(folder: Path, *words: str, **variables: str) -> Iterator[Server]:
+def started(folder: Path, *words: str, model: str = "guide") -> Iterator[Server]:
     """A server that is loading; it is ended with the block, if it has not ended itself. What servers of one folder have
     checked and measured, the next need not."""
-    command = [sys.executable, "-m", "localspec", "serve", "guide", "--port", "0", "--threads", "1", *words]
-    own = environment(folder, PYTHONUNBUFFERED="1", **variables)
+    command = [sys.executable, "-m", "localspec", "serve", model, "--port", "0", "--threads", "1", *words]
+    own = environment(folder)
     output = folder / f"{len(list(folder.glob('*.output')))}.output"
     with open(output, "wb") as opened:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, env=own)
