@@ -19,9 +19,10 @@ from localspec.config.reading import read
 from localspec.config.tables import DURATION, SECONDS, Config, PresetTable
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready
-from localspec.core.requests import SamplingOptions, SpecWish
+from localspec.core.requests import SamplingOptions
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
+from localspec.models.model_paths import local_path
 from localspec.runtime.draft_choice import check
 from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served
@@ -45,7 +46,7 @@ def serve_model(model: str | None, given: dict[str, Any]) -> None:
         precedence.check_option(name, value, str(value))
     check(load)
     served = served_model(model, entry, settings, given["preset"], sampling)
-    serving = Serving(lambda: EngineProcess(load), served, rules, SpecWish.of(load.k, load.mode), ttl)
+    serving = Serving(lambda: EngineProcess(load), served, rules, ttl)
     with Progress() as bar:
         serve(serving, address, lambda at: announce(at, served.name, rules, address), shown_on(bar))
 
@@ -54,7 +55,7 @@ def served_model(model: str, entry: Entry, settings: Config, preset: str | None,
     """The model under the name that clients are to use; the paths of files stay on this machine."""
     named = precedence.preset_name(settings, entry, preset)
     table = settings.preset(named) if named else precedence.NO_PRESET
-    name = entry.name if entry.path.exists() and entry.key == str(model) and "/" in model else entry.key
+    name = entry.name if local_path(model) else entry.key
     return Served(
         name,
         names=frozenset({model, entry.key, entry.name}),

@@ -61,21 +61,19 @@ class Answer:
 
 
 class Host:
-    """`make` is called for every load. `usual`: how to speculate where a request says nothing. `ttl`: seconds without a
-    request until the model is unloaded. `changed` is called with every change of state, `failed` where the first load
-    fails, `seen` with every event of loading."""
+    """`make` is called for every load. `ttl`: seconds without a request until the model is unloaded. `changed` is
+    called with every change of state, `failed` where the first load fails, `seen` with every event of loading."""
 
     def __init__(
         self,
         make: Callable[[], Engine],
-        usual: SpecWish,
         *,
         ttl: float | None = None,
         changed: Callable[[], object] = lambda: None,
         failed: Callable[[Failure], object] = lambda _: None,
         seen: Callable[[AnyEvent], object] = lambda _: None,
     ) -> None:
-        self._make, self._usual, self._ttl = make, usual, ttl
+        self._make, self._ttl = make, ttl
         self._changed, self._failed, self._seen = changed, failed, seen
         self.state: State = "unloaded"
         self.progress: Loading | None = None
@@ -86,7 +84,7 @@ class Host:
         self.settled = asyncio.Event()
         self._engine: Engine | None = None
         self._answer: Answer | None = None
-        self._wish = usual  # how the engine speculates now
+        self._usual = self._wish = SpecWish()  # how the engine speculates, by its load and now
         self._idle: asyncio.TimerHandle | None = None
         self._is_fragile = False  # it was loaded because it had died, and has answered nothing since
 
@@ -137,7 +135,7 @@ class Host:
 
     def _load(self, state: State) -> None:
         self._stay()
-        self.progress, self._wish = None, self._usual
+        self.progress = None
         self.settled.clear()
         self._engine = engine = self._make()
         self.starts += 1
@@ -159,6 +157,7 @@ class Host:
                 self._seen(event)
             case Ready():
                 self.ready, self.spec = event, event.spec
+                self._usual = self._wish = SpecWish(event.spec.mode, event.spec.k)
                 self._seen(event)
                 self._enter("ready")
                 self._go_idle()

@@ -15,7 +15,6 @@ from starlette.applications import Starlette
 
 from localspec.core.errors import UsageError, error_of
 from localspec.core.events import AnyEvent, Failure, SpecCard
-from localspec.core.requests import SpecWish
 from localspec.serve import running
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Engine, Host
@@ -36,11 +35,7 @@ class Address:
 
 def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...], key: str | None) -> Rules:
     """The rules that were asked for; UsageError where others could reach the server without a key."""
-    if key is None and not is_loopback(address.host):
-        raise UsageError(
-            f"Other machines could reach {address.host}, so clients need a key.",
-            hint="Set LOCALSPEC_API_KEY, or give --key-file FILE.",
-        )
+    check_reach(address.host, key)
     names = {host_name(host) for host in hosts}
     if "" in names:
         raise UsageError("--allow-host takes a name such as box.local.", hint="Give it without http:// and path.")
@@ -49,6 +44,14 @@ def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...],
             raise UsageError(f"'{origin[:100]}' is no origin.", hint="Give one as http://localhost:3000.")
     own = set() if address.host in ("0.0.0.0", "::") else {host_name(bracketed(address.host))}
     return Rules(frozenset(names | own) - LOCAL_NAMES, frozenset(map(str.lower, origins)), key)
+
+
+def check_reach(host: str, key: str | None) -> None:
+    if key is None and not is_loopback(host):
+        raise UsageError(
+            f"Other machines could reach {host}, so clients need a key.",
+            hint="Set LOCALSPEC_API_KEY, or give --key-file FILE.",
+        )
 
 
 def bracketed(host: str) -> str:
@@ -85,13 +88,11 @@ def speculation_words(spec: SpecCard) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What is served: `make` makes an engine for every load, `usual` is how it speculates where a request says nothing,
-    and after `ttl` seconds without a request it is unloaded."""
+    """What is served: `make` makes an engine for every load, and `ttl` seconds without a request unload it."""
 
     make: Callable[[], Engine]
     served: Served
     rules: Rules
-    usual: SpecWish
     ttl: float | None = None
 
 
@@ -105,6 +106,7 @@ def serve(
     called with the address, `seen` with every event of loading."""
     bound = bind(address.host, address.port)
     try:
+        check_reach(bound.getsockname()[0], serving.rules.key)  # a name may be of an address that is not this machine's
         failure = asyncio.run(run(serving, bound, listening, seen))
     finally:
         bound.close()
@@ -128,7 +130,7 @@ async def run(
     def changed() -> None:
         noting.change(host, queue)
 
-    host = Host(serving.make, serving.usual, ttl=serving.ttl, changed=changed, failed=failed, seen=seen)
+    host = Host(serving.make, ttl=serving.ttl, changed=changed, failed=failed, seen=seen)
     queue = Queue(changed)
     app = make_app(Site(serving.served, host, queue), serving.rules, lifespan_of(host, noting))
     server: Server = make_server(app, host.close)

@@ -12,11 +12,19 @@ from msgspec.structs import replace
 
 from localspec.cli import serving
 from localspec.core import paths
-from localspec.core.requests import SamplingOptions, SpecWish
+from localspec.core.requests import LoadRequest, SamplingOptions
 from localspec.serve import running
 from localspec.serve.run import Address, Serving
 from localspec.serve.running import Running
 from tests.conftest import Program
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[LoadRequest]:
+    """What engines were made of."""
+    found: list[LoadRequest] = []
+    monkeypatch.setattr(serving, "EngineProcess", found.append)
+    return found
 
 
 @pytest.fixture
@@ -44,10 +52,10 @@ def test_the_first_lines_say_where_what_and_how_to_try_it(localspec: Program, se
     body = json.loads(curl.partition(" -d ")[2].strip("'"))
     assert body == {"model": "guide", "messages": [{"role": "user", "content": "Hello"}]}
     (what, address) = served[0]
-    assert (address, what.ttl, what.usual) == (Address(), 1800, SpecWish())
+    assert (address, what.ttl) == (Address(), 1800)
 
 
-def test_flags_reach_the_server(localspec: Program, served: list[Any], tmp_path: Path):
+def test_flags_reach_the_server(localspec: Program, served: list[Any], loads: list[LoadRequest], tmp_path: Path):
     file = tmp_path / "key"
     file.write_text("s3cret")
     file.chmod(0o600)
@@ -59,7 +67,9 @@ def test_flags_reach_the_server(localspec: Program, served: list[Any], tmp_path:
     assert "Bearer $LOCALSPEC_API_KEY" in out
     assert "s3cret" not in out
     (what, address) = served[0]
-    assert (address, what.ttl, what.usual) == (Address("0.0.0.0", 9), 90, SpecWish("on", 3))
+    assert (address, what.ttl) == (Address("0.0.0.0", 9), 90)
+    what.make()
+    assert (loads[0].model, loads[0].k) == ("guide", 3)
     assert what.rules.hosts == {"box.local"}
     assert what.rules.origins == {"http://localhost:3000"}
     completed = what.served.sampling(SamplingOptions(top_k=5), SamplingOptions(temperature=1.0, top_p=0.5))

@@ -198,7 +198,9 @@ async def test_a_request_samples_as_it_says_and_as_the_server_does_where_it_says
 
 
 async def test_one_requests_way_of_speculating_ends_with_its_answer():
-    async with answering(SCRIPT, SCRIPT, SCRIPT, usual=SpecWish("on", 4)) as world:
+    """Back to the way that the engine was loaded with."""
+    ready = msgspec.structs.replace(READY, spec=msgspec.structs.replace(READY.spec, mode="on", k=4))
+    async with stage(ScriptedEngine(SCRIPT, SCRIPT, SCRIPT, opening=[ready])) as world:
         for asked in ({"spec": "off"}, None, {"spec": "on", "k": 2}):
             await world.chat(**({"localspec": asked} if asked else {})).end()
         assert world.engine.wishes == [SpecWish("off"), SpecWish("on", 4), SpecWish("on", 2), SpecWish("on", 4)]

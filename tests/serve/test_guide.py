@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec.core.requests import LoadRequest, SpecWish
+from localspec.core.requests import LoadRequest
 from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Host, State
@@ -36,7 +36,7 @@ class Guide:
     def __init__(self) -> None:
         self.engines: list[EngineProcess] = []
         self.changes = asyncio.Event()
-        self.host = Host(self._make, SpecWish(), changed=self.changes.set)
+        self.host = Host(self._make, changed=self.changes.set)
         self.site = Site(Served("guide"), self.host, Queue(self.changes.set))
         self.app = make_app(self.site, Rules())
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
 
 from localspec.core.errors import UsageError
+from localspec.serve.app import Served
 from localspec.serve.keys import VARIABLE, find_key
-from localspec.serve.run import Address, rules_of
+from localspec.serve.run import Address, Serving, rules_of, serve
+from tests.support.scripted_engine import ScriptedEngine
 
 
 def key_file(folder: Path, content: bytes = b"s3cret\n", mode: int = 0o600) -> Path:
@@ -59,6 +62,17 @@ def test_beyond_this_machine_no_server_starts_without_a_key(host: str):
         rules_of(Address(host), (), (), None)
     rules = rules_of(Address(host), (), (), "s3cret")
     assert rules.key == "s3cret"
+
+
+def test_a_name_that_means_more_than_this_machine_needs_one_too(monkeypatch: pytest.MonkeyPatch):
+    """`localhost` is what a file of the system says it is."""
+    everywhere = socket.socket()
+    everywhere.bind(("0.0.0.0", 0))
+    monkeypatch.setattr("localspec.serve.run.bind", lambda *_: everywhere)
+    rules = rules_of(Address("localhost"), (), (), None)
+    with pytest.raises(UsageError, match="need a key"):
+        serve(Serving(ScriptedEngine, Served("guide"), rules), Address("localhost"), pytest.fail)
+    assert everywhere.fileno() == -1
 
 
 def test_the_address_that_was_asked_for_is_a_host_and_every_address_is_not():

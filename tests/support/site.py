@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from localspec.core.events import AnyEvent, Failure
-from localspec.core.requests import SpecWish
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Host, State
 from localspec.serve.queue import Queue
@@ -27,7 +26,6 @@ class Stage:
         *engines: ScriptedEngine,
         rules: Rules = ANYONE,
         ttl: float | None = None,
-        usual: SpecWish = SpecWish(),  # noqa: B008 - frozen
         served: Served = Served("guide"),  # noqa: B008 - frozen
         **more: Any,
     ) -> None:
@@ -35,7 +33,7 @@ class Stage:
         self.made: list[ScriptedEngine] = []
         self.failures: list[Failure] = []
         self.changes = asyncio.Event()
-        self.host = Host(self._make, usual, ttl=ttl, changed=self.changes.set, failed=self.failures.append)
+        self.host = Host(self._make, ttl=ttl, changed=self.changes.set, failed=self.failures.append)
         self.queue = Queue(self.changes.set)
         self.site = Site(served, self.host, self.queue, **more)
         self.app = make_app(self.site, rules)
