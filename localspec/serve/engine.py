@@ -217,16 +217,12 @@ class Host:
     def _go_idle(self) -> None:
         self._stay()
         if self._ttl is not None:
-            self._idle = asyncio.get_running_loop().call_later(self._ttl, self._unload)
+            self._idle = asyncio.get_running_loop().call_later(self._ttl, self._drop, "unloaded", STOPPED)
 
     def _stay(self) -> None:
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None
-
-    def _unload(self) -> None:
-        if self._answer is None and self.state == "ready":
-            self._drop("unloaded", STOPPED)
 
 
 def read(engine: Engine, loop: asyncio.AbstractEventLoop, receive: Callable[[Engine, AnyEvent | None], None]) -> None:

@@ -34,6 +34,7 @@ class Rules:
 def check(rules: Rules, method: str, path: str, headers: Headers) -> None:
     """RequestRefused for what must not reach the server, in the order of what gives away least."""
     found = list(headers)
+    check_framing(found)
     host = check_host(rules, values(found, b"host"))
     check_origin(rules, values(found, b"origin"), host)
     if method == "OPTIONS":
@@ -42,6 +43,13 @@ def check(rules: Rules, method: str, path: str, headers: Headers) -> None:
         check_key(rules.key, values(found, b"authorization"))
     if method == "POST":
         check_content_type(values(found, b"content-type"))
+
+
+def check_framing(headers: Headers) -> None:
+    """Refuses a body with two lengths: a proxy might take the other one, and let a second request through in it."""
+    names = {name for name, _ in headers}
+    if {b"content-length", b"transfer-encoding"} <= names:
+        raise RequestRefused(400, "A body has one length: Content-Length, or chunks.", code="not_http")
 
 
 def values(headers: Headers, name: bytes) -> list[str]:

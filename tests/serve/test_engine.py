@@ -10,7 +10,7 @@ from localspec.core.events import Failure, Loading
 from tests.serve.test_answers import SCRIPT, TEXT
 from tests.serve.test_queue import lined_up, slow
 from tests.support.asgi_client import PATIENCE
-from tests.support.scripted_engine import READY, ScriptedEngine
+from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
 from tests.support.site import Stage, stage
 
 TOO_LARGE = Failure("does_not_fit", "Not enough memory for guide.", "Try: --quant int8", 5)
@@ -181,7 +181,8 @@ async def test_a_cancelled_answer_does_not_stop_the_next():
 
 async def test_metrics_count_what_was_answered_and_refused():
     world: Stage
-    async with stage(ScriptedEngine(SCRIPT, SCRIPT)) as world:
+    rejected = answer(step("a"), step("b", "c", "d"))
+    async with stage(ScriptedEngine(SCRIPT, rejected)) as world:
         await world.chat().end()
         await world.chat().end()
         await world.chat(tools=[{}]).end()
@@ -190,12 +191,13 @@ async def test_metrics_count_what_was_answered_and_refused():
     assert call.headers["content-type"].startswith("text/plain; version=0.0.4")
     lines = call.body.decode().splitlines()
     for line in (
-        "llamacpp:tokens_predicted_total 10",
+        "llamacpp:tokens_predicted_total 9",
         "llamacpp:prompt_tokens_total 24",
         "llamacpp:spec_decode_num_drafts_total 4",
         "llamacpp:spec_decode_num_draft_tokens_total 8",
         "llamacpp:spec_decode_num_accepted_tokens_total 4",
-        'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 4',
+        'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"} 3',
+        'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="1"} 1',
         "llamacpp:requests_processing 0",
         "llamacpp:requests_deferred 0",
         'localspec:answers_total{finish_reason="stop"} 2',

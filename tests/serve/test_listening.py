@@ -186,6 +186,24 @@ async def test_rubbish_behind_a_request_is_refused_after_its_answer():
         assert b"HTTP/1.1 400" in refused
 
 
+async def test_a_body_with_two_lengths_smuggles_no_second_request():
+    """A proxy that believes Content-Length passes all of it on as one request, and here it would be two (CL.TE)."""
+    async with listening() as here:
+        hidden = post("/v1/chat/completions", CHAT)
+        body = b"0\r\n\r\n" + hidden
+        head = "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        for order in (
+            "Content-Length: {}\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: chunked\r\nContent-Length: {}",
+        ):
+            line = await here.line()
+            await line.send(f"{head}{order.format(len(body))}\r\n\r\n".encode() + body)
+            answered = await line.rest()
+            assert answered.startswith(b"HTTP/1.1 400")
+            assert answered.count(b"HTTP/1.1") == 1
+        assert here.world.engine.requests == []
+
+
 async def test_http_1_0_without_a_host_is_refused():
     async with listening() as here:
         line = await here.line()
