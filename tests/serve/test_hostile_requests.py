@@ -5,19 +5,22 @@ from __future__ import annotations
 
 import json
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from http.client import HTTPException, HTTPResponse
+from random import Random
 
 import pytest
 
 from tests.support.hostile import attacks
-from tests.support.hostile.request import TEXT, Attack, request
+from tests.support.hostile.bodies import announced_giant, giant, giant_in_chunks
+from tests.support.hostile.request import TEXT, Attack, Build, request
 from tests.support.hostile.senders import HOSTS, ORIGINS, TYPES
 from tests.support.served import PATIENCE, Response, Server
 
 pytestmark = pytest.mark.heavy
 
 OK, REFUSED = 200, range(400, 500)
+IDLE = 400  # lines; more than the server keeps
 
 
 def sent(server: Server, attack: Attack) -> Response | None:
@@ -112,3 +115,31 @@ def test_a_preflight_lets_no_page_ask(served):
     response = sent(served, Attack("preflight", request("OPTIONS", TEXT, **asked)))
     assert response is not None
     assert "access-control-allow-origin" not in response.headers
+
+
+@pytest.mark.parametrize("build", [giant, giant_in_chunks, announced_giant])
+def test_a_body_that_is_too_large_is_refused_as_such(served: Server, build: Build):
+    response = sent(served, build(Random(1)))
+    assert response is not None
+    assert (response.status, response.error["code"]) == (413, "too_large")
+
+
+def test_a_request_inside_another_is_not_heard(served: Server):
+    """CL.TE: what a proxy in front of us takes for a body must not be a request of its own."""
+    before = written(served.metrics())
+    inner = request("POST", TEXT, json.dumps({"prompt": "x", "max_tokens": 1}).encode())
+    outer = request("POST", TEXT, b"0\r\n\r\n" + inner, Transfer_Encoding="chunked")
+    response = sent(served, Attack("smuggled", outer))
+    assert response is not None
+    assert response.status == 400
+    assert response.headers["connection"] == "close"
+    served.wait_until_idle()
+    assert written(served.metrics()) == before
+
+
+def test_lines_that_say_nothing_keep_no_one_out(served: Server):
+    with ExitStack() as lines:
+        for _ in range(IDLE):
+            lines.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE))
+        assert served.complete("To stop a model,", max_tokens=2)["usage"]["completion_tokens"] == 2
+    assert "Traceback" not in served.printed
