@@ -10,7 +10,9 @@ import os
 import re
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 Program = Callable[..., tuple[int, str, str]]
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 WHOLE = re.compile(r"^pytestmark = .*\bheavy\b", re.MULTILINE)
+NUMBERS = count()  # of the tests of this process
 HALF_AN_HOUR = 1800  # a hang still fails; a full figure on a busy machine does not
 
 
@@ -35,12 +38,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if WHOLE.search(collection_path.read_text(encoding="utf-8")) else None
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    leave_to_slow(items)
     heavy = {item.path for item in items if item.get_closest_marker("heavy")}
     items.sort(key=lambda item: item.path not in heavy)  # what takes long begins first: no core waits for it at the end
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.timeout(HALF_AN_HOUR))
+
+
+def leave_to_slow(items: list[pytest.Item]) -> None:
+    """Of a test that is `sampled(n)`, `make test` runs every nth case, the first of them among those."""
+    counted = Counter[str]()
+    for item in items:
+        sampled = item.get_closest_marker("sampled")
+        if sampled is None or item.get_closest_marker("slow"):
+            continue
+        function = item.nodeid.partition("[")[0]
+        if counted[function] % sampled.args[0]:
+            item.add_marker(pytest.mark.slow)
+        counted[function] += 1
 
 
 def pytest_collection_finish() -> None:
@@ -56,18 +74,32 @@ def what_is_loaded_stays() -> None:
     gc.freeze()
 
 
+@pytest.fixture
+def folder_of_the_test(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Not there until the test writes in it. Pytest's own makes one for each, numbered after all others, and removes
+    them at the end of a later run: of ten thousand, in a minute and a half."""
+    return tmp_path_factory.getbasetemp() / f"test-{next(NUMBERS)}"
+
+
+@pytest.fixture
+def tmp_path(folder_of_the_test: Path) -> Path:
+    """As pytest's."""
+    folder_of_the_test.mkdir(mode=0o700)
+    return folder_of_the_test
+
+
 @pytest.fixture(autouse=True)
-def own_state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def own_state_folder(folder_of_the_test: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Verdicts, calibration, logs, chats, settings and fetched models of a test are its own; children inherit them."""
-    folder = tmp_path / "state"
-    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(folder))
-    monkeypatch.setenv("LOCALSPEC_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", str(tmp_path / "config"))
-    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+    own = folder_of_the_test
+    monkeypatch.setenv("LOCALSPEC_STATE_DIR", str(own / "state"))
+    monkeypatch.setenv("LOCALSPEC_DATA_DIR", str(own / "data"))
+    monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", str(own / "config"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(own / "hub"))
     for variable in ("OLLAMA_MODELS", "LLAMA_CACHE"):
-        monkeypatch.setenv(variable, str(tmp_path / variable.lower()))
-    monkeypatch.setattr("localspec.models.gguf.stores.home", lambda: tmp_path / "home")
-    return folder
+        monkeypatch.setenv(variable, str(own / variable.lower()))
+    monkeypatch.setattr("localspec.models.gguf.stores.home", lambda: own / "home")
+    return own / "state"
 
 
 @pytest.fixture

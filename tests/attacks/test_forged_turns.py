@@ -133,6 +133,7 @@ FLAGS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("flags", FLAGS, ids=str)
 @pytest.mark.parametrize("legacy", [False, True])
 def test_no_flag_of_a_token_opens_a_door(legacy: bool, flags: dict[str, bool]) -> None:

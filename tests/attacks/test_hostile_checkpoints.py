@@ -30,6 +30,8 @@ from localspec.models.sandbox_process import opened
 from localspec.runtime.local_models import UNREADABLE, shelved
 from tests.support.tokenizers import CHATML, CONFIG, entry, gpt2_like, safetensors_bytes, tiny_weights, write_snapshot
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

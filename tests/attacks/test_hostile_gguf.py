@@ -34,6 +34,8 @@ from localspec.models.gguf.reading import MAX_BYTES, MAX_NUMBERS, MAX_STRINGS
 from localspec.runtime.local_models import UNREADABLE, shelved
 from tests.support.gguf_files import save_pair
 
+pytestmark = pytest.mark.heavy
+
 UINT8, UINT32, FLOAT32, STRING, ARRAY, UINT64 = 0, 4, 6, 8, 9, 10
 F32, Q4_0, Q4_K = 0, 2, 12
 HUGE = (1 << 63) - 1

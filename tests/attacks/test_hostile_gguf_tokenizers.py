@@ -17,6 +17,8 @@ from localspec.core.errors import CheckpointError
 from localspec.models.checkpoint import parse_tokenizer
 from localspec.models.gguf.tokenizer import MAX_TEMPLATE_BYTES, chat_template, read_vocabulary
 
+pytestmark = pytest.mark.heavy
+
 WHERE = "model.gguf"
 K = "tokenizer.ggml."
 LETTERS = tuple("abcdefgh")

@@ -32,6 +32,8 @@ from tests.support.models import save_snapshot
 from tests.support.prequantised import STYLES, compressed, group, ints, store_folder
 from tests.support.tokenizers import gpt2_like
 
+pytestmark = pytest.mark.heavy
+
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,

@@ -19,6 +19,8 @@ from localspec.models import hub_cache
 from tests.support.fake_hub import Account, Answer, FakeHub, FakeRepository, refused
 from tests.support.hub_clients import client_of, guide, library_online, small_model
 
+pytestmark = pytest.mark.heavy
+
 DRIVES = "\x1b]0;owned\x07\x1b[2J\u202e\x9b31m"  # a title, a cleared screen, a turned line
 GATED = "org/gated"
 

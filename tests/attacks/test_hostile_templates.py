@@ -19,6 +19,8 @@ from localspec.models.sandbox import Sandbox
 from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
 from tests.support.tokenizers import gpt2_like
 
+pytestmark = pytest.mark.heavy
+
 ESCAPES = [
     "{{ ''.__class__.__mro__[1].__subclasses__() }}",
     "{{ messages.__class__.__base__ }}",
@@ -129,6 +131,7 @@ def box() -> Sandbox:
     return Sandbox()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("source", BOMBS, ids=lambda source: source[:40])
 def test_a_template_that_fails_or_swells_ends_in_one_sentence(
     source: str, box: Sandbox, monkeypatch: pytest.MonkeyPatch

@@ -18,6 +18,8 @@ from localspec.models.sandbox import Sandbox, compare_tokenizers
 from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
 from tests.support.tokenizers import CHATML, gpt2_like
 
+pytestmark = pytest.mark.heavy
+
 MEMORY, TIME = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds"
 TOO_MUCH, NOT_WORKING = f"{MEMORY}|{TIME}", "is not a working tokenizer"
 DECODER = "has a decoder that makes text longer"
@@ -130,6 +132,7 @@ def test_no_decoder_that_could_fill_the_engines_memory_is_ever_opened(name: str)
 SLOW_ON_THE_QUESTION = {"a pattern that never ends", "a pattern that looks back"}  # the lines that are compared end
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(BOMBS.keys() - SLOW_ON_THE_QUESTION))
 def test_a_draft_models_tokenizer_is_compared_within_limits_too(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It never encodes a prompt, but two thousand lines, before it may draft."""

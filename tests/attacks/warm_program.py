@@ -73,9 +73,16 @@ def import_everything() -> None:
     """And compile the engine, where no start has done so before."""
     from transformers.models.llama import modeling_llama  # noqa: F401 # what the self-check imports, in seconds
 
+    from localspec.cli import run  # noqa: F401 # and below: what each run would import for a quarter of a second
+    from localspec.cli.pulling import missing  # noqa: F401
     from localspec.engine.cpu import decoder, program  # noqa: F401
     from localspec.engine.cpu.isa import choose
-    from localspec.models import sandbox  # noqa: F401
+    from localspec.history import references, store  # noqa: F401
+    from localspec.loading import kernels  # noqa: F401
+    from localspec.loading.self_check import config, cpu, formats  # noqa: F401
+    from localspec.models import named_templates, sandbox  # noqa: F401
+    from localspec.runtime import known_pairs, long_prompt, open  # noqa: F401
+    from localspec.tui.chat import hints  # noqa: F401
 
     program.load(choose())
 

@@ -35,6 +35,8 @@ from localspec.runtime.opened import swept_key
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
 
+pytestmark = pytest.mark.heavy
+
 MODULE = sys.modules[measure.__module__]  # the package has a function of this name
 TWO = tuple(Prompt("guide", question) for question in QUESTIONS[:2])
 STATS = Stats(predicted_n=8, predicted_ms=4.0, read_bytes=12_000_000, bandwidth_peak_gbs=33.0, plain_rounds=8)
@@ -475,7 +477,7 @@ def short_trials(monkeypatch: pytest.MonkeyPatch) -> None:
 THEIRS = ("plain", "assistant_early_exit 1", "prompt_lookup_num_tokens 10")
 
 
-@pytest.mark.heavy
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("short_trials")
 @pytest.mark.parametrize("name", ["tiny", "base"])
 def test_transformers_writes_our_plain_answers_in_all_its_ways(
@@ -494,7 +496,6 @@ def test_transformers_writes_our_plain_answers_in_all_its_ways(
     assert made.notes[-1] == transformers_peer.NOTE
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("short_trials")
 def test_beside_int8_transformers_runs_in_its_faster_format_and_with_a_draft_model(folder: Path):
     made = bench(folder / "tiny", draft=str(folder / "base"), against="transformers", quant="int8")
@@ -513,7 +514,6 @@ def test_their_early_exit_leaves_where_ours_does_also_where_a_sweep_found_the_la
     assert lookup.arguments == {"prompt_lookup_num_tokens": 10}
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("verified")
 def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_does(
     folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -532,7 +532,6 @@ def test_beside_each_format_their_early_exit_leaves_where_ours_of_that_format_do
     assert [one.way.quant for one in found if one.way.kind == "plain"] == ["fp32", "bf16"]
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("verified")
 @pytest.mark.parametrize("fastest", [("fp32", 1), ("fp32", 2), ("bf16", 1), ("bf16", 2)])
 def test_each_way_of_theirs_runs_in_the_format_and_with_the_threads_that_were_fastest_for_it(
@@ -559,7 +558,6 @@ def test_beside_the_guide_they_speculate_in_all_their_ways():
     assert [mode.drafter and mode.drafter.parts[-2:] for mode in found] == [None, None, ("guide", "draft"), None]
 
 
-@pytest.mark.heavy
 def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Its early exit, when it fails, leaves the model with fewer layers."""
 
@@ -575,7 +573,6 @@ def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: 
     assert rows[3].tokens_per_second is None
 
 
-@pytest.mark.heavy
 def test_the_command_prints_what_parses(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):

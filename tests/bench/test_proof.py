@@ -71,6 +71,7 @@ def test_a_rollback_that_is_one_off_is_a_divergence(folder: Path, monkeypatch: p
     assert fault.value.exit_code == 6
 
 
+@pytest.mark.slow
 def test_a_wide_forward_that_rounds_otherwise_is_counted_as_near_ties_alone(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -34,7 +34,7 @@ GUIDE = LoadRequest.of("guide", quant="fp32", threads=1)
 CATALOG = Catalog.load()
 ENTRY = CATALOG.resolve("guide")
 
-pytestmark = pytest.mark.usefixtures("verified")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 
 def curve(*speedups: float, setting: str = "exit layer") -> Curve:
@@ -140,7 +140,6 @@ def test_what_failed_is_never_the_best_and_is_drawn_as_failed(failed: tuple[int,
     assert max(map(len, lines)) <= 80
 
 
-@pytest.mark.heavy
 def test_a_layer_that_failed_is_not_remembered_however_fast_it_seemed(monkeypatch: pytest.MonkeyPatch):
     measured = gains({(1, "auto"): 1.0, (2, "auto"): 1.5}, failed=(2,))
     monkeypatch.setattr(sweep, "measured", lambda *_, **__: measured)
@@ -148,7 +147,6 @@ def test_a_layer_that_failed_is_not_remembered_however_fast_it_seemed(monkeypatc
     assert (found.best, calibration.recall(swept_key(drain(open_target(GUIDE)))).exit_layer) == (None, None)
 
 
-@pytest.mark.heavy
 def test_draft_lengths_are_tried_at_the_best_exit_layer(measured: list[list[sweep.Tried]]):
     found = sweep.sweep(GUIDE, [sweep.axis("k=2:6:2"), sweep.axis("exit-layer=1:5:2")])
     assert measured[0] == [(1, "auto"), (3, "auto"), (5, "auto"), (2, "auto")], "the last is models.toml's"
@@ -160,7 +158,6 @@ def test_draft_lengths_are_tried_at_the_best_exit_layer(measured: list[list[swee
     assert (ready.spec.exit_layer, ready.spec.k) == (2, 1)
 
 
-@pytest.mark.heavy
 def test_one_setting_alone_keeps_the_other(measured: list[list[sweep.Tried]]):
     assert sweep.sweep(LoadRequest.of("guide", k=4, quant="fp32", threads=1), [sweep.axis("exit-layer=1:3")]).best
     assert measured.pop() == [(1, 4), (2, 4), (3, 4), (2, "auto")]
@@ -171,7 +168,6 @@ def test_one_setting_alone_keeps_the_other(measured: list[list[sweep.Tried]]):
     assert measured.pop() == [(5, 10), (5, 8)], "where auto leaves since the sweep before"
 
 
-@pytest.mark.heavy
 def test_what_was_remembered_is_measured_too_and_stays_where_nothing_new_is_faster(
     measured: list[list[sweep.Tried]],
 ):
@@ -193,7 +189,6 @@ def test_a_value_measured_with_another_of_the_other_setting_says_so():
     assert [one.value for one in sweep.curve_of("k", list(tried), gains(tried)).points] == ["4", "4 at 3", "8 at 3"]
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("measured")
 @pytest.mark.parametrize("draft", [DraftEntry("off"), DraftEntry("model", model="assets/guide/draft")])
 def test_where_models_toml_has_another_drafter_auto_is_not_said_to_use_what_was_found(
@@ -205,14 +200,12 @@ def test_where_models_toml_has_another_drafter_auto_is_not_said_to_use_what_was_
     assert "--draft auto does not use it: models.toml has another drafter, or none" in found.sentence
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("measured")
 def test_an_exit_layer_stays_found_where_no_draft_length_beats_plain():
     found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=3:3"), sweep.axis("k=1:1")])
     assert found.best == sweep.Best(3, "auto", 2.0, remembered=True)
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("measured")
 def test_where_plain_decoding_is_fastest_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch):
     sweep.sweep(GUIDE, [sweep.axis("k=4:4")])
@@ -224,7 +217,7 @@ def test_where_plain_decoding_is_fastest_nothing_is_remembered(monkeypatch: pyte
     assert drain(open_model(GUIDE)).ready.spec.k == "auto"
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
     found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=1:3:2")], max_tokens=8, repeats=1)
     assert [point.place for point in found.curves[0].points] == ["1", "3", "2"]
@@ -240,7 +233,6 @@ def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
     assert "exit layer" in (tmp_path / "sweep.svg").read_text()
 
 
-@pytest.mark.heavy
 def test_the_bench_measures_the_layer_that_was_found_and_auto_with_its_length():
     assert calibration.remember(swept_key(drain(open_target(GUIDE))), exit_layer=2, k=3)
     rows = measure(GUIDE, max_tokens=8, repeats=1).rows()
@@ -306,7 +298,7 @@ def test_what_is_known_of_a_model_is_kept_together():
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"a": 2.5}', b'{"a": {"exit_layer": "x"}}', b"\xff"])
 def test_a_damaged_file_is_an_empty_one(content: bytes, own_state_folder: Path):
-    own_state_folder.mkdir(exist_ok=True)
+    own_state_folder.mkdir(parents=True, exist_ok=True)
     (own_state_folder / "calibration.json").write_bytes(content)
     assert calibration.recall("a") == Calibration()
     assert calibration.remember("a", exit_layer=1)
@@ -335,7 +327,6 @@ def test_nothing_accepted_and_nothing_known_can_be_drawn():
     assert "–" in plots.bars(Curve("k", (point,), 1.0))[1]
 
 
-@pytest.mark.heavy
 def test_a_picture_is_the_same_every_time(tmp_path: Path):
     pytest.importorskip("matplotlib")
     for name in ("a.svg", "b.svg", "c.PNG"):
@@ -345,7 +336,6 @@ def test_a_picture_is_the_same_every_time(tmp_path: Path):
     assert (tmp_path / "c.PNG").read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.heavy
 def test_a_picture_that_a_full_disk_refuses_is_one_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     pytest.importorskip("matplotlib")
 
@@ -359,7 +349,6 @@ def test_a_picture_that_a_full_disk_refuses_is_one_sentence(monkeypatch: pytest.
     assert str(fault.value) == f"The plot cannot be written to '{file}' (No space left on device)."
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("measured")
 def test_the_command_prints_the_table_and_writes_the_picture(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -373,7 +362,6 @@ def test_the_command_prints_the_table_and_writes_the_picture(
     assert all(title in file.read_text() for title in ("exit layer", "draft length"))
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("measured")
 def test_a_picture_that_cannot_be_written_costs_no_figure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -26,6 +26,8 @@ from localspec.models.folding import READ_AS
 from tests.cli.test_cli import complaints
 from training.exam.questions import Exam, Question, load
 
+pytestmark = pytest.mark.heavy
+
 KNOWN = Question("key/k", ("How far does it draft?", "how long is a draft"), (("k",),))
 UNKNOWN = Question("fact/peru", ("Which city is the capital of Peru?",))
 EXAM = Exam((KNOWN,), (UNKNOWN,))
@@ -267,7 +269,7 @@ def test_the_command_prints_the_scores_and_then_fails_where_they_differ(
     assert {limit for _, limit, _ in engine.asked} == {8}
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_state_folder")
 def test_speculation_changes_no_score_of_the_real_model(monkeypatch: pytest.MonkeyPatch):
     """A few questions of the exam; the whole of it is `localspec bench guide --task guide`."""

@@ -35,6 +35,8 @@ from localspec.engine import lengths
 from localspec.engine.cpu import isa, program
 from localspec.engine.decoder import Decoder
 
+pytestmark = pytest.mark.heavy
+
 MINI = Shape(num_layers=4, hidden_size=128, intermediate_size=192, num_heads=2, num_kv_heads=1, vocab_size=256)
 PLAN = Plan(widths=(1, 3), depths=(32, 16), prefill=24)
 CONTEXT = 256
@@ -165,7 +167,6 @@ def length(method: Any) -> int:
     return int(method.decoder.length if isinstance(method, Ours) else method.cache.get_seq_length())
 
 
-@pytest.mark.heavy
 def test_a_work_leaves_the_cache_as_deep_as_it_was():
     for method in methods():
         for works in stages(PLAN):
@@ -200,7 +201,6 @@ def test_a_seed_gives_the_same_weights_and_another_one_others():
     assert {name: tuple(tensor.shape) for name, tensor in one.items()} == MINI.tensors()
 
 
-@pytest.mark.heavy
 def test_transformers_computes_with_the_same_weights():
     theirs, ids = TransformersForwards(MINI, random_tensors(MINI, 0), CONTEXT), torch.arange(9)
     with torch.inference_mode():
@@ -208,7 +208,6 @@ def test_transformers_computes_with_the_same_weights():
     torch.testing.assert_close(decoder().forward(ids), logits, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("mini")
 def test_torch_has_its_threads_where_it_computes_and_one_beside_the_cpu_engine():
     made = Bench(
@@ -269,7 +268,7 @@ def drafts(rate: float, k: str, monkeypatch: pytest.MonkeyPatch, max_tokens: int
     return plain, speculative, made.drafted
 
 
-@pytest.mark.heavy
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("k", ["1", "3", "auto"])
 @pytest.mark.parametrize("rate", [0.0, 0.6, 1.0])
 def test_the_text_is_plains_whatever_the_coins_say(rate: float, k: str, monkeypatch: pytest.MonkeyPatch):
@@ -278,7 +277,6 @@ def test_the_text_is_plains_whatever_the_coins_say(rate: float, k: str, monkeypa
     assert len(plain.write(1).ids) == 60
 
 
-@pytest.mark.heavy
 def test_agreement_of_one_is_always_accepted_and_of_none_never(monkeypatch: pytest.MonkeyPatch):
     all_of_them, none = (drafts(rate, "3", monkeypatch)[1].write(1) for rate in (1.0, 0.0))
     assert (all_of_them.accepted, all_of_them.tested) == (45, 45)
@@ -306,7 +304,6 @@ def test_acceptance_is_what_the_coins_say_exactly(monkeypatch: pytest.MonkeyPatc
     assert abs(accepted / tested - 0.7) < 0.13
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("mini")
 def test_where_the_draft_head_is_short_the_whole_one_is_measured_beside_it(monkeypatch: pytest.MonkeyPatch):
     """Words that the short one leaves out are not met, so it is used in every draft."""
@@ -413,7 +410,6 @@ def test_the_three_formats_parse_and_say_the_same():
         assert len({line.count("|") for line in table.splitlines() if line.startswith("|")}) <= 1
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("mini")
 def test_a_shape_is_measured_from_end_to_end():
     request = ShapeRequest("mini", ("fp32",), agree=(0.5, 0.9), max_tokens=12, repeats=2, threads=1, plan=PLAN)
@@ -431,7 +427,7 @@ def test_a_shape_is_measured_from_end_to_end():
     assert made.memory.num_bytes == dict.fromkeys(PLAN.works, decoder("fp32").weights.num_bytes)
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 @pytest.mark.usefixtures("mini")
 def test_every_format_and_transformers_take_part():
     """The CPU engine is compiled first."""
@@ -489,7 +485,6 @@ def test_without_llama_cpp_the_way_to_install_it_is_named(
     assert "pip install 'localspec[peers]'" in capsys.readouterr().err
 
 
-@pytest.mark.heavy
 @pytest.mark.usefixtures("mini")
 def test_formats_that_do_not_fit_are_left_out_and_named(monkeypatch: pytest.MonkeyPatch):
     weights = MINI.num_weights

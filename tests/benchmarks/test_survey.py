@@ -67,6 +67,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("absent", [["accelerate"], pytest.param([], marks=pytest.mark.slow)])
 def test_it_runs_where_there_is_neither_click_nor_textual_nor_a_compiler(absent: list[str]):
     """On a machine with a GPU only torch, transformers and what they bring is there, and bitsandbytes carried along;
@@ -203,6 +204,7 @@ def test_whatever_a_part_raises_is_what_its_line_says_and_the_others_go_on(monke
     ]
 
 
+@pytest.mark.slow
 def test_the_other_device_is_listed_as_unmeasured():
     every = conduct(Survey("tiny", "cuda", 1, Memory({}), Watch()), Clock(0, Hours()), quiet)
     assert [one.title for one in every if "this run is of the GPU" in one.unmeasured] == [

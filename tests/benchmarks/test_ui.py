@@ -38,7 +38,7 @@ from tests.support.paced_hub import PacedHub
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.scripted_hub import a_plan
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
+pytestmark = [pytest.mark.heavy, pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")]
 
 
 def test_each_turn_is_compared_with_its_own_and_the_median_counts():
@@ -93,7 +93,6 @@ def test_a_frame_is_what_was_done_between_two_looks_for_keys_if_it_drew(monkeypa
     assert (taken.longest, chat.take_frames().longest) == (2000.0, 0.0)
 
 
-@pytest.mark.heavy
 async def test_what_is_drawn_is_counted_among_the_frames():
     engine = ScriptedEngine(HELLO)
     chat = TimedChat(lambda: engine)
@@ -131,7 +130,7 @@ def test_a_word_for_every_id():
     assert set(words.values()) == {1}
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_the_model_that_means_nothing_agrees_as_often_as_forced_and_always_says_the_same():
     model = drain(open_forced(LoadRequest.of("tiny", quant="int8", ctx=200)))
     request = GenerateRequest(messages=(Message("user", QUESTION),))

@@ -26,7 +26,7 @@ from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, byte_level, wordpiece_like
 
-pytestmark = pytest.mark.usefixtures("one_state_folder")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
 
 PROGRESS = ("loading", "checking", "compiling", "making", "measuring")
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
@@ -65,7 +65,6 @@ def test_the_shell_can_complete_its_commands():
     assert shell(env=os.environ | asked).stdout == "plain,rm\nplain,run\n"
 
 
-@pytest.mark.heavy
 def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder: Path, localspec: Program):
     words = ("run", folder / "tiny", "hello", "--max-tokens", "9", "--temperature", "0", "--draft", "early-exit:2")
     code, out, err = localspec(*words, "--stats")
@@ -76,7 +75,6 @@ def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder: Path, 
     assert figures["bandwidth_peak_gbs"] > 0
 
 
-@pytest.mark.heavy
 def test_one_json_object_holds_text_and_stats(folder: Path, localspec: Program):
     _, out, _ = localspec("run", folder / "tiny", "hello", "--max-tokens", "5", "--temperature", "0", "--json")
     answer = json.loads(out)
@@ -102,7 +100,6 @@ def test_a_model_that_names_no_temperature_is_asked_with_balanced(
     assert with_defaults(cast(LLM, llm), request, usual).sampling == SamplingOptions(**found)
 
 
-@pytest.mark.heavy
 def test_every_event_is_a_line_of_json_and_a_seed_repeats_the_text(folder: Path, localspec: Program):
     words = ("run", folder / "tiny", "--max-tokens", "12", "--jsonl", "--temperature", "1", "--seed", "7")
     texts = set()
@@ -116,7 +113,6 @@ def test_every_event_is_a_line_of_json_and_a_seed_repeats_the_text(folder: Path,
     assert len(texts) == 1
 
 
-@pytest.mark.heavy
 def test_a_base_model_continues_the_text_and_says_so(folder: Path, localspec: Program):
     code, _, err = localspec("run", folder / "base", "once", "--max-tokens", "4")
     assert code == 0
@@ -179,7 +175,6 @@ BAD = {
 }
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize(("words", "exit_code", "named"), BAD.values(), ids=BAD.keys())
 def test_bad_input_is_one_sentence_and_an_exit_code(
     folder: Path, words: tuple[str, ...], exit_code: int, named: str, localspec: Program
@@ -216,7 +211,6 @@ def test_a_value_from_the_environment_is_not_laid_to_a_flag(localspec: Program, 
     assert err == f"error: {sentence} Try: localspec run --help\n"
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize(("stdin", "told"), [(b"\xff\xfe\xfa", "UTF-8"), (None, "no prompt")], ids=["noise", "closed"])
 def test_a_pipe_that_is_not_text_or_is_closed_is_told_so(
     stdin: bytes | None, told: str, folder: Path, localspec: Program
@@ -236,7 +230,6 @@ def complaints(stderr: bytes | None) -> list[str]:
     return [line for line in (stderr or b"").decode().splitlines() if not line.startswith(PROGRESS)]
 
 
-@pytest.mark.heavy
 @pytest.mark.parametrize("option", ["--raw", "--jsonl", "--json"])
 def test_a_reader_that_leaves_early_ends_it_quietly_as_a_closed_pipe_ends_others(
     option: str, folder: Path, tmp_path: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
@@ -274,7 +267,7 @@ def test_a_full_disk_is_one_sentence():
     )
 
 
-@pytest.mark.heavy
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("closed", "exit_code"), [("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)])
 def test_streams_that_are_closed_do_no_harm(closed: str, exit_code: int, folder: Path):
     command = [
@@ -301,7 +294,6 @@ def test_an_answer_that_nobody_can_read_is_no_success(closed: str, exit_code: in
     assert (done.returncode, done.stderr) == (exit_code, told)
 
 
-@pytest.mark.heavy
 def test_an_answer_that_the_context_cuts_says_so(folder: Path, localspec: Program):
     words = ("run", str(folder / "tiny"), "word " * 20, "--ctx", "120", "--draft", "off", "--temperature", "0")
     code, _, said = localspec(*words)
@@ -328,7 +320,6 @@ def test_ctrl_c_before_the_program_is_there_ends_it_without_a_word(tmp_path: Pat
     assert (running.returncode, stdout, stderr) == (130, b"", b"")
 
 
-@pytest.mark.heavy
 def test_ctrl_c_keeps_the_text_so_far(folder):
     running = start(
         "run", folder / "tiny", "hi", "--max-tokens", "480", "--temperature", "0", "--draft", "off", "--jsonl"
@@ -357,7 +348,6 @@ def test_ctrl_c_while_libraries_are_imported_ends_it_without_a_word(folder: Path
     assert (running.returncode, stdout, others) == (130, b"", [])
 
 
-@pytest.mark.heavy
 def test_a_character_that_the_terminal_lacks_is_no_error(
     folder: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):

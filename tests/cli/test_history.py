@@ -25,6 +25,8 @@ from localspec.history import FORMATS, Attachment, History, NewChat, StoredMessa
 from tests.support.chats import WholeChat, answer, chat, old_file, reply
 from tests.support.scripted_engine import step
 
+pytestmark = pytest.mark.heavy
+
 HOSTILE = "a\x1b]52;c;aGk=\x07b\x9b31m\x7f\u202ec\x1b[2J\x00[/nope]\U000e0041"
 DRIVES_TERMINALS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f]")
 
@@ -494,6 +496,7 @@ def test_bare_history_is_its_help(localspec: Program):
 PRINTING = ["ls", "ls --json", "search word", "show {}", "export {}", "export {} --format json", "stats", "path"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "words",
     [

@@ -52,6 +52,8 @@ from tests.support.scripted_hub import (
     gated,
 )
 
+pytestmark = pytest.mark.heavy
+
 LAYERSKIP = "facebook/layerskip-llama2-7B"
 FAIR = Licence("fair", non_commercial=True)
 ARRIVING = (

@@ -142,6 +142,7 @@ def test_a_file_that_went_bad_is_named_and_fetched_again_alone(hub: FakeHub, loc
     assert localspec("verify-files", LAYERSKIP)[0] == 0
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("account", "said"),
     [
@@ -162,6 +163,7 @@ def test_every_state_of_the_gate_is_its_own_screen_and_no_byte_of_weights(
     assert MAY.token not in out + err
 
 
+@pytest.mark.slow
 def test_a_dry_run_fit_and_pair_write_nothing_to_the_cache(hub: FakeHub, localspec: Program):
     assert localspec("pull", LAYERSKIP, "--dry-run")[0] == 0
     assert localspec("fit", LAYERSKIP, "--draft", "org/small")[0] == 0
@@ -170,6 +172,7 @@ def test_a_dry_run_fit_and_pair_write_nothing_to_the_cache(hub: FakeHub, localsp
     assert all(request.range and request.sent_bytes <= HEADER for request in hub.seen("cdn")), "headers alone"
 
 
+@pytest.mark.slow
 def test_fit_and_pair_before_a_download_are_those_after_it(hub: FakeHub, localspec: Program):
     """To the byte of the plan; what is free is another matter."""
 
@@ -185,6 +188,7 @@ def test_fit_and_pair_before_a_download_are_those_after_it(hub: FakeHub, localsp
     assert hub.log == ()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hub")
 def test_a_target_and_a_drafter_that_was_named_are_one_pull_under_one_key(localspec: Program):
     code, out, _ = localspec("pull", LAYERSKIP, "--draft", "org/small", "--as", "two", "--yes")
@@ -260,6 +264,7 @@ def test_only_names_and_the_token_leave_the_machine_and_the_token_goes_to_the_hu
     assert {"search", "whoami", "auth-check"} <= {request.kind for request in hub.log}
 
 
+@pytest.mark.slow
 def test_without_a_network_what_is_here_works_and_a_pull_says_why_it_cannot(
     hub: FakeHub, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
@@ -309,6 +314,7 @@ def test_a_download_in_the_background_is_stopped_and_goes_on_from_what_came(hub:
     assert any(request.range and not request.range.startswith("bytes=0-") for request in hub.seen("cdn")), "resumed"
 
 
+@pytest.mark.slow
 def test_weights_that_are_gone_are_missing_and_fetched_again(hub: FakeHub, localspec: Program):
     localspec("pull", LAYERSKIP, "--yes")
     folder = hub_cache.snapshot(LAYERSKIP)
@@ -387,6 +393,7 @@ def test_pair_prints_the_records_of_python(localspec: Program):
     assert (code, json.loads(out)) == (0, [*msgspec.to_builtins(package.pair(LAYERSKIP, "org/small"))])
 
 
+@pytest.mark.slow
 def test_one_file_of_a_gguf_repository_is_pulled_by_its_quantisation_and_runs(
     hub: FakeHub, localspec: Program, tmp_path: Path
 ):

@@ -24,7 +24,7 @@ from localspec.runtime.api import LLM, load
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = pytest.mark.usefixtures("verified")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 EXIT_CODES = {  # docs/cli.md
     "CheckpointError": 1,
@@ -167,6 +167,7 @@ def llm(folder: Path) -> Iterator[LLM]:
         yield opened
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("round", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize(
     "error",

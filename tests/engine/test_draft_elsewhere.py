@@ -18,6 +18,8 @@ from tests.support.fakes import generate, plain, prefilled, text
 from tests.support.models import TINY, random_tensors, tiny_decoder
 from tests.support.second_device import FAR, SecondDevice
 
+pytestmark = pytest.mark.heavy
+
 PROMPT = [1, 2, 3, 4, 5]
 VOCAB = 40
 WAYS = [
@@ -34,6 +36,7 @@ def draft_on(device: str, *, seed: int, **config: int) -> Decoder:
     return assemble(read_arch(said), tensors, dtype=torch.float64, context=256, device=device)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("sampling", "vocab"), [*((way, VOCAB) for way in WAYS), (WAYS[0], 36), (WAYS[0], 44)])
 def test_the_text_is_the_same_wherever_the_draft_model_is(sampling: Sampling, vocab: int):
     """In float64, round by round; also where the two have other ids."""

@@ -111,6 +111,7 @@ def expected_sampled(asked: list[list[int]]) -> list[list[int]]:
     return plain_texts(asked[:2], 40, SAMPLED)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_12_prompts_are_answered_as_one_token_at_a_time(
     drafter: str, asked: list[list[int]], expected: list[list[int]]
@@ -150,6 +151,7 @@ def test_plain_decoding_is_the_argmax_of_a_forward_over_the_whole_prefix(
             assert int(row.argmax()) == words[length]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_a_seed_gives_one_text_under_every_drafter_and_policy(
@@ -165,6 +167,7 @@ def test_a_seed_gives_one_text_under_every_k(k: int, asked: list[list[int]], exp
         check_seeded(drafter, lambda: Constant(k), asked[0], expected_sampled[0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "config",
     [

@@ -101,6 +101,7 @@ def test_every_family_is_tried_here():
     assert {name.split()[0] for name in STATEFUL} == RECURRENT
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", [*NAMED, *SLOW])
 def test_speculative_text_is_plain_text_and_transformers_own(family: str):
     """One session under all draft lengths, so a rewind stands between any two; drafts are rejected and accepted."""

@@ -32,6 +32,8 @@ from tests.support.fakes import GREEDY, generate, text
 from tests.support.models import TINY, tiny_decoder
 from tests.support.tape import Taping, frozen
 
+pytestmark = pytest.mark.heavy
+
 VOCAB, CONTEXT = TINY["vocab_size"], 70
 FLAGS = {name: said for name, said in FAMILIES.items() if "rope_scaling" not in said}  # rope is a table, made at load
 DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
@@ -105,6 +107,7 @@ def both(found: Tensor | tuple[Tensor, Tensor]) -> tuple[Tensor, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", FLAGS)
 def test_whatever_is_asked_a_replay_says_what_the_decoder_says(family: str):
     """Rounds, plain rows, prompts and rewinds in any order, up to the last position; nothing given before changes."""
@@ -163,6 +166,7 @@ def test_prompts_share_a_few_graphs_and_long_ones_have_none():
         pair.forward(rows, last_only=True)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(temperature=1.0, seed=3)], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_the_text_is_the_decoders_token_for_token(drafter: str, sampling: Sampling):

@@ -194,6 +194,7 @@ def test_200_000_samples_have_the_targets_joint_law(combination: tuple[int, Samp
     check_tensor_program(k, sampling, FULL, greedy_draft=greedy_draft)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("k", "sampling", "greedy_draft"),
     [(1, SHAPES[0], False), (2, SHAPES[1], False), (3, SHAPES[2], False), (4, SHAPES[0], True)],
@@ -205,11 +206,13 @@ def test_the_loop_itself_samples_the_targets_joint_law(k: int, sampling: Samplin
     check_loop(k, sampling, ENOUGH, greedy_draft=greedy_draft)
 
 
+@pytest.mark.slow
 def test_texts_under_different_seeds_have_the_targets_joint_law() -> None:
     """Seeds 0..699, shared noise. Fixed; false alarm 1e-6 by chi-square if seeds were drawn, as above."""
     check_seeds(3, SHAPES[1], ENOUGH)
 
 
+@pytest.mark.slow
 def test_early_exit_samples_the_targets_joint_law() -> None:
     """Generations of a real decoder. Fixed seed; false alarm 1e-6 by chi-square."""
     check_early_exit(ENOUGH)

@@ -441,6 +441,7 @@ def linears(decoder: Decoder) -> Iterator[Any]:
     yield decoder.weights.head
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*KINDS, "int8"])
 @pytest.mark.parametrize("fused", [True, False])
 def test_a_speculated_token_is_never_further_from_the_best_than_rounding(
@@ -689,6 +690,7 @@ def said(tensors: dict[str, Tensor], name: str, **fields: Any) -> None:
     state(tensors, name, json.dumps({**json.loads(bytes(tensors[key].tolist())), **fields}).encode())
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fault", [*SPOILT, *NESTED])
 def test_codes_that_are_not_as_bitsandbytes_writes_them_are_refused(fault: str, theirs: Path, tmp_path: Path):
     name = "model.layers.1.mlp.down_proj.weight"

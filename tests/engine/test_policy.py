@@ -89,6 +89,7 @@ def regret(cost: Cost, accept: Accept, clock: Callable[[Cost, random.Random], Co
     return fmean(true_cost(rounds, cost) for rounds in runs) / best_constant(cost, accept)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("cost", "accept"), GRID)
 def test_auto_costs_at_most_three_per_cent_more_than_the_best_constant(cost: str, accept: str):
     assert regret(COSTS[cost], ACCEPTS[accept], steady, range(FEW_SEEDS)) <= LIMIT
@@ -97,6 +98,7 @@ def test_auto_costs_at_most_three_per_cent_more_than_the_best_constant(cost: str
 HARDEST = [("flat offload", "0"), ("cliff at 2", "rising"), ("step at 1", "rising"), ("cheap draft", ".9")]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("clock", ["noisy", "hiccups"])
 @pytest.mark.parametrize(("cost", "accept"), HARDEST)
 def test_auto_holds_on_a_noisy_clock_where_that_is_hardest(cost: str, accept: str, clock: str):
@@ -116,6 +118,7 @@ def test_auto_holds_on_seeds_it_was_not_tuned_on(cost: str, accept: str):
     assert regret(COSTS[cost], ACCEPTS[accept], steady, range(1000, 1040)) <= LIMIT
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("cost", "accept"), [("early exit", ".7"), ("step at 1", ".5"), ("cliff at 2", "rising")])
 def test_the_expected_cost_is_what_many_tokens_cost(cost: str, accept: str):
     """The yardstick itself, within two per cent over 60,000 tokens."""
@@ -142,6 +145,7 @@ class SlowAtFirst:
         self.policy.observe(done)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("times", [3, 6, 12, 30])
 @pytest.mark.parametrize("accept", [".7", ".98"])
 @pytest.mark.parametrize("cost", ["early exit", "cheap draft", "flat offload"])
@@ -191,6 +195,7 @@ class Changing:
 CHANGES = [(".9", "0"), ("0", ".9"), (".98", ".2"), (".2", ".98"), ("falling", ".98"), ("rising", "0")]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 @pytest.mark.parametrize("cost", ["early exit", "cheap draft"])
 def test_auto_recovers_when_acceptance_changes(cost: str, before: str, after: str):
@@ -219,6 +224,7 @@ def test_auto_comes_back_when_drafting_pays_again():
         assert share_of_best(rounds[-100:], {7, 8}) > 0.7
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("times", [8, 30, 80])
 @pytest.mark.parametrize("cost", ["early exit", "cheap draft", "flat offload"])
 def test_drafts_come_back_when_the_machine_is_no_longer_busy(cost: str, times: float):

@@ -68,6 +68,7 @@ def took(machine: str, drafters: str) -> float:
     return fmean(times)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("drafters", DRAFTERS)
 def test_auto_is_near_the_best_fixed_choice_of_every_answer(drafters: str, machine: str):

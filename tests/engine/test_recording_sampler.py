@@ -54,6 +54,7 @@ def by_hand(logits: Tensor, token: int) -> float:
     return scores[token] / sum(scores)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_who_asks_for_probabilities_gets_the_same_tokens(kind: str, way: str):
@@ -62,6 +63,7 @@ def test_who_asks_for_probabilities_gets_the_same_tokens(kind: str, way: str):
     assert len(plain) == 40
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_probabilities_are_those_of_a_softmax_by_hand(kind: str, way: str):

@@ -147,6 +147,7 @@ def check_rollback(cases: range) -> None:
             play(case)
 
 
+@pytest.mark.slow
 def test_200_random_sessions_say_what_plain_decoding_says() -> None:
     check_rollback(range(200))
 

@@ -89,6 +89,7 @@ def check_cache(session: Session) -> None:
     torch.testing.assert_close(held, read, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_cancel_leaves_the_cache_equal_to_the_committed_tokens_20_times(kind: str) -> None:
     check_cancel(kind, 20)
@@ -100,6 +101,7 @@ def test_cancel_leaves_the_cache_equal_to_the_committed_tokens_200_times(kind: s
     check_cancel(kind, 200)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("cases", "chunk"), [(20, 16), pytest.param(200, PREFILL_CHUNK, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_cancel_while_a_prompt_is_read_keeps_the_chunks_that_were(
@@ -159,6 +161,7 @@ def test_a_cancel_is_looked_for_before_every_forward(kind: str, monkeypatch: pyt
 # D2: the context
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("k", [0, 1, 3, 8])
 @pytest.mark.parametrize("length", range(1, 24))
 def test_no_forward_ever_passes_the_context_and_the_answer_fills_it(length: int, k: int) -> None:
@@ -300,6 +303,7 @@ def check_crash(kind: str, at: int, *, after_work: bool) -> None:
         assert text(generate(session, turn, max_tokens=6, policy=2)) == fresh_text(turn, max_tokens=6)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_at_any_of_the_first_20_rounds_leaves_the_answer_as_it_was(kind: str) -> None:
     for at in range(1, 21):
@@ -433,6 +437,7 @@ def test_a_stop_as_the_last_token_asked_or_of_the_context_is_a_stop() -> None:
 # L7: repeats
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("policy", [lambda: Constant(3), lambda: Probed(Auto())], ids=["constant", "auto"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_seed_repeats_itself_20_times(kind: str, policy: Callable[[], Policy]) -> None:

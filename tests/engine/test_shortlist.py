@@ -30,6 +30,8 @@ from tests.engine.test_law_of_samples import ENOUGH, check_early_exit
 from tests.support.fakes import GREEDY, ScriptedModel, generate, plain, prefilled, text
 from tests.support.models import TINY, random_tensors, tiny_decoder
 
+pytestmark = pytest.mark.heavy
+
 VOCAB = TINY["vocab_size"]
 SHORT = Lengths(8, 8)
 PROMPT = [3, 14, 15, 9, 2, 6, 5]
@@ -72,6 +74,7 @@ def accepted(rounds: Sequence[Round]) -> int:
     return sum(done.accepted for done in rounds)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("sampling", [GREEDY, PENALISED, SEEDED], ids=["greedy", "penalised", "seeded"])
 @pytest.mark.parametrize("k", [1, 4])
 @pytest.mark.parametrize("kind", DRAFTERS)
@@ -84,7 +87,7 @@ def test_the_text_is_plains_in_float64(kind: str, k: int, sampling: Sampling) ->
     assert accepted(rounds) > 0
 
 
-@pytest.mark.heavy
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("lengths", [Lengths(1, 1), Lengths(2, 1)])
 def test_samples_have_the_targets_law_whatever_is_missing(lengths: Lengths) -> None:
     """Three words, of which two or three are on the list. Fixed seed; false alarm 1e-6 by chi-square."""

@@ -50,6 +50,7 @@ def in_step(session: Session) -> None:
         assert drafter.drafter.decoder.length <= session.target.length
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("every", [11, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("drafter", DRAFTERS)

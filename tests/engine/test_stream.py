@@ -156,6 +156,7 @@ def test_the_next_layer_is_on_its_way_while_one_is_computed_with():
 # --- texts
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.heavy
 @pytest.mark.parametrize("resident", range(1, LAYERS))
 @pytest.mark.parametrize("drafter", exact.DRAFTERS)

@@ -22,6 +22,8 @@ from tests.support.fakes import text as tokens_of
 from tests.support.models import tiny_decoder
 from tests.support.two_tongues import ASCII, TEXT, TOKENIZERS, Pair, Reciter, reciting, tongue
 
+pytestmark = pytest.mark.heavy
+
 PAIRS = [*permutations([name for name in TOKENIZERS if not name.startswith("unigram")], 2)]
 WITH_UNIGRAM = [("byte-level", "unigram"), ("unigram", "byte-level"), ("byte fallback", "unigram with NFKC")]
 GREEDY = Sampling()
@@ -49,6 +51,7 @@ def undrafted(pair: Pair, sampling: Sampling = GREEDY) -> list[int]:
     return tokens_of(plain(fresh, pair.prompt, **said))
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("target", "drafter"), PAIRS)
 def test_what_a_drafter_writes_in_its_own_tokens_is_accepted_in_the_targets(target: str, drafter: str) -> None:
     """The drafter knows the text: what is lost is lost in translation, characters of several tokens included."""
@@ -68,6 +71,7 @@ def test_a_vocabulary_without_bytes_is_translated_too(target: str, drafter: str)
     assert acceptance(rounds) >= 0.9
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("k", [1, 2, 7, 16])
 @pytest.mark.parametrize("sampling", [GREEDY, SEEDED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("pair", [("byte fallback", "byte-level"), ("digits in threes", "unigram with NFKC")])
@@ -84,6 +88,7 @@ def test_the_drafters_end_of_turn_is_the_targets() -> None:
     assert len(rounds) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "drafted", ["", "😀", "\ud7ff" * 3, " The quick brown fux jumps", "  \n\n", "</s><|im_end|>" * 9]
 )

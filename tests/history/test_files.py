@@ -645,6 +645,7 @@ def with_a_log(path: Path, version: int, copies: int) -> list[Path]:
     return found
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.skipif(os.name == "nt", reason="fork, and SIGKILL")
 @pytest.mark.parametrize("where", ["copy", "migration"])
 @pytest.mark.parametrize("version", OLD)

@@ -41,6 +41,7 @@ def matches(hit: Hit) -> list[str]:
     return [part.text for part in hit.parts if part.matches]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("query", HOSTILE, ids=lambda query: ascii(query[:20]))
 def test_no_query_is_an_error(history: History, query: str):
     for hit in history.search(query):

@@ -41,6 +41,8 @@ from tests.support.fake_hub import HANG, Cut, FakeHub, FakeRepository
 from tests.support.fake_hub import Account as FakeAccount
 from tests.support.pull_stage import ANA, MEBI, NAME, WEIGHTS, as_planned, child, hub, model
 
+pytestmark = pytest.mark.heavy
+
 __all__ = ["child", "hub"]
 MODEL = model()
 REQUEST = PullRequest(NAME, draft="none")
@@ -146,6 +148,7 @@ def test_a_killed_process_is_a_sentence(hub: FakeHub):
     assert fault.value.exit_code == 7
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["info", "resolve"])
 def test_a_hub_that_never_answers_is_a_sentence(hub: FakeHub, kind: str):
     """Check 5: before the plan, too, and nothing is left behind."""

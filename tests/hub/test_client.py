@@ -10,7 +10,7 @@ from localspec.hub.login import Login, read_login
 from tests.support.fake_hub import Account, Answer, Cut, FakeHub, refused
 from tests.support.hub_clients import client_of, guide
 
-pytestmark = pytest.mark.usefixtures("online")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("online")]
 SHORT = 0.3  # seconds that a hanging hub is given
 WEIGHTS = "model.safetensors"
 
@@ -54,6 +54,7 @@ def test_nothing_else_is_asked():
         assert [(one.kind, one.method) for one in hub.log] == [("info", "GET")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["info", "auth-check", "search", "resolve", "cdn"])
 def test_a_hub_that_never_answers_is_left_in_time(kind: str):
     """Check 5, for what is asked before a download."""

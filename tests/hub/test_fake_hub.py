@@ -18,6 +18,8 @@ import pytest
 from tests.support.fake_hub import Account, Answer, Cut, FakeHub, FakeRepository, Flip
 from tests.support.fake_hub.weights import safetensors
 
+pytestmark = pytest.mark.heavy
+
 MEBI = 1 << 20
 SMALL = {"config.json": b'{"architectures": ["LlamaForCausalLM"], "model_type": "llama"}', "deep/er/x.txt": b"x"}
 ASKS = """

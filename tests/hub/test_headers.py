@@ -20,7 +20,7 @@ from localspec.models.checkpoint import Snapshot, open_snapshot
 from tests.support.fake_hub import FakeHub, FakeRepository, Flip
 from tests.support.hub_clients import GUIDE, client_of, guide, in_shards, small_model
 
-pytestmark = pytest.mark.usefixtures("online")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("online")]
 
 
 def opened(hub: FakeHub, scratch: Path, repo: str, variant: str = "") -> Snapshot:

@@ -21,6 +21,8 @@ from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.hub_clients import GUIDE, guide, guide_draft, in_cache
 from tests.support.pull_stage import hub
 
+pytestmark = pytest.mark.heavy
+
 __all__ = ["hub"]
 LARGE, SMALL = (open_snapshot(GUIDE / name).total_bytes for name in ("target", "draft"))
 

@@ -21,6 +21,8 @@ from localspec.models import hub_cache
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.pull_stage import MEBI, NAME, QUICK, a_plan, hub, model
 
+pytestmark = pytest.mark.heavy
+
 __all__ = ["hub"]
 PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
 SIZES = {"100 kB": (100_000,), "3 MiB": (3 * MEBI,), "24 MiB in two files": (12 * MEBI, 12 * MEBI)}

@@ -26,7 +26,7 @@ from localspec.models.checkpoint import open_snapshot
 from tests.support.fake_hub import HANG, Account, Answer, FakeHub, FakeRepository
 from tests.support.hub_clients import GUIDE, client_of, guide, guide_draft, in_cache, in_shards, small_model
 
-pytestmark = pytest.mark.usefixtures("online")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("online")]
 LAYERSKIP = "facebook/layerskip-llama2-7B"
 PAIR = ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct")
 

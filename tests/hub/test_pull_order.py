@@ -28,6 +28,8 @@ from localspec.tui.chat.licence import licences
 from tests.support.fake_hub import HANG, Answer, FakeHub, FakeRepository, Flip
 from tests.support.pull_stage import MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
 
+pytestmark = pytest.mark.heavy
+
 __all__ = ["hub"]
 MODEL, NEWER, DRAFTER = model(), model(seed=1), model("org/drafter", MEBI)
 PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
@@ -78,7 +80,6 @@ def test_a_complete_one_asks_the_hub_for_nothing(hub: FakeHub):
     assert hub.log == ()
 
 
-@pytest.mark.heavy
 def test_of_a_gguf_repository_the_file_is_what_loads(hub: FakeHub, tmp_path: Path):
     from tests.support.gguf_files import save_pair  # imports torch
 
@@ -149,6 +150,7 @@ def test_while_it_is_unfinished_the_older_version_is_there(hub: FakeHub):
     assert hub_cache.snapshot(NAME) == blobs.snapshot_dir(NAME, NEWER.commit)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["resolve", "cdn", "tree"])
 def test_a_first_download_that_stops_is_not_found_by_its_name(hub: FakeHub, kind: str):
     """Check 2."""

@@ -24,6 +24,8 @@ from localspec.models import hub_cache
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.pull_stage import INDEX, MEBI, NAME, QUICK, WEIGHTS, a_plan, hub, model
 
+pytestmark = pytest.mark.heavy
+
 __all__ = ["hub"]
 MODEL, SHARDS = model(), model("org/shards", MEBI, MEBI)
 PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)

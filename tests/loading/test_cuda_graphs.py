@@ -26,7 +26,7 @@ from tests.support.models import save_snapshot
 from tests.support.tape import Taping
 from tests.support.tokenizers import CHATML, gpt2_like
 
-pytestmark = pytest.mark.usefixtures("verified")
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
 PROMPT = "the quick brown fox"
 Opener = Callable[..., tuple[LLM, list[str]]]

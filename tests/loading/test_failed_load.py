@@ -68,6 +68,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_snapshot(where, gpt2_like(), template=CHATML, eos="<|im_end|>", **sizes)
 
 
+@pytest.mark.slow
 def test_after_a_load_that_failed_at_the_last_rung_memory_is_what_it_was(folder: Path, tmp_path: Path):
     """Every rung fails at its end, with nearly all weights in memory. The first failure has paid for what
     torch and numba keep; of the two behind it even the copies in int4 would show."""

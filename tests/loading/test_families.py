@@ -159,6 +159,7 @@ def test_after_a_crop_nothing_remains_of_what_was_forgotten(name: str):
     assert_agree(decoder.forward(ids()[3:9]), expected[3:9], TOLERANCE[torch.float32])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", FAMILIES)
 def test_states_kept_at_an_exit_make_the_same_logits_as_a_plain_forward(name: str):
     """Every exit layer, every number of drafted rows, and rows after them that went through nothing."""
@@ -274,6 +275,7 @@ SAYS_NOTHING = {  # what transformers reads, to another end
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("family", ["llama", "mistral", "qwen2", "qwen3"])
 @pytest.mark.parametrize("field", [*NOBODY_READS, *SAYS_NOTHING])
 def test_a_field_that_passes_changes_nothing_that_transformers_computes(family: str, field: str):

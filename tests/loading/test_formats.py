@@ -23,6 +23,8 @@ from localspec.runtime.api import load
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
+pytestmark = pytest.mark.heavy
+
 ROOT = Path(localspec.__file__).parent
 NAME = re.compile(r"(?<![\w.-])(int8|int4|nf4|fp4|fp32|bf16|fp64)(?![\w-])")
 

@@ -82,6 +82,7 @@ def logits(model: Path, quant: str, resident: int | None = None, **more: Any) ->
         decoder.close()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_format_packs_to_what_its_floats_pack_to(kind: str, models: Any):
     file, folder = models(kind)
@@ -91,6 +92,7 @@ def test_every_format_packs_to_what_its_floats_pack_to(kind: str, models: Any):
         assert torch.equal(got, expected)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("quant", ["fp32", "bf16", "int8", "int4", "nf4", "fp4"])
 @pytest.mark.parametrize("name", MODELS)
 def test_every_weight_format_may_be_asked_for(name: str, quant: str, models: Any):
@@ -99,6 +101,7 @@ def test_every_weight_format_may_be_asked_for(name: str, quant: str, models: Any
         assert torch.equal(logits(file, quant, keep_head=keep_head), logits(folder, quant, keep_head=keep_head))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("quant", ["fp32", "bf16", "int8", "int4"])
 @pytest.mark.parametrize("name", MODELS)
 def test_layers_may_come_from_disk(name: str, quant: str, models: Any, cache: Path):
@@ -154,6 +157,7 @@ def answer(model: Path, **asked: Any) -> tuple[list[int], Any]:
         return [token.id for token in found.tokens], llm
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("one_state_folder", "cache")
 @pytest.mark.parametrize("name", MODELS)
 def test_drafting_changes_no_token(name: str, models: Any):

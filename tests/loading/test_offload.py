@@ -81,6 +81,7 @@ def load_plan(folder: Path, quant: str, resident: int | None, tell: Any = lambda
 # --- weights
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("resident", [1, 3, 5])
 @pytest.mark.parametrize("quant", FORMATS)
 @pytest.mark.usefixtures("cache")

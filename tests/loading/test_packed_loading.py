@@ -189,6 +189,7 @@ def with_tensor(folder: Path, copy: Path, name: str, tensor: torch.Tensor | None
     return copy
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @pytest.mark.parametrize(
     "name",
@@ -324,6 +325,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", DAMAGE)
 def test_a_damaged_copy_is_made_anew_and_never_used(name: str, folder: Path, cache: Path, packings: list[int]):
     expected = logits(load_plan(folder, "int8"))
@@ -819,6 +821,7 @@ def on_guide(draft: str, kind: str) -> list[list[int]]:
         return [*(ids(llm, question) for question in QUESTIONS[:4]), ids(llm, QUESTIONS[0], temperature=1.2, seed=4)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", ["int4", pytest.param("int8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("draft", ["early-exit:1", "early-exit:5", "small"])
 def test_on_guide_speculation_writes_the_very_text_of_plain_decoding(draft: str, kind: str):

@@ -97,6 +97,7 @@ def logits(folder: Path, quant: str, resident: int | None = None, **more: Any) -
         decoder.close()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", STYLES)
 def test_every_kind_says_what_its_floats_say(name: str, models: Any):
     """In fp32 and in int8, to the bit: the weights are the same, and so is what is done with them."""
@@ -107,6 +108,7 @@ def test_every_kind_says_what_its_floats_say(name: str, models: Any):
         assert torch.equal(got, expected)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("quant", ["bf16", "int4", "nf4", "fp4"])
 @pytest.mark.parametrize("name", SOME)
 def test_any_other_format_may_be_asked_for(name: str, quant: str, models: Any):
@@ -115,6 +117,7 @@ def test_any_other_format_may_be_asked_for(name: str, quant: str, models: Any):
         assert torch.equal(logits(folder, quant, keep_head=keep_head), logits(meant, quant, keep_head=keep_head))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("quant", ["fp32", "bf16", "int8", "int4"])
 @pytest.mark.parametrize("name", ["gptq", "awq", "fp8"])
 def test_layers_may_come_from_disk(name: str, quant: str, models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -147,6 +150,7 @@ def answer(model: Path, **asked: Any) -> tuple[list[int], Any]:
         return [token.id for token in found.tokens], llm
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("one_state_folder")
 @pytest.mark.parametrize("name", SOME)
 def test_drafting_changes_no_token(name: str, models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -174,6 +178,7 @@ def notices(events: list[AnyEvent]) -> list[Notice]:
     return [event for event in events if isinstance(event, Notice)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("one_state_folder")
 @pytest.mark.parametrize("name", SOME)
 def test_one_notice_says_what_the_files_are(name: str, models: Any):

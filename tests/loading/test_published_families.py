@@ -116,6 +116,7 @@ def test_each_family_is_tried_here():
     assert set(expected(OWN, THEIRS)) >= {*QUICK, *OTHERS}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", cases(OWN))
 def test_our_decoder_writes_what_transformers_writes(name: str, tmp_path: Path):
     """In float64, one token at a time and drafted; in int8, drafted as it is plain."""
@@ -137,6 +138,7 @@ def test_our_decoder_writes_what_transformers_writes(name: str, tmp_path: Path):
     assert plain == drafted
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", cases(THEIRS))
 def test_what_transformers_runs_writes_what_its_generate_writes(name: str, tmp_path: Path):
     config = tiny(CONFIGS[name], TOKENIZER.get_vocab_size())

@@ -129,6 +129,7 @@ def notices(heard: list[AnyEvent]) -> list[Notice]:
 # --- the second start
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("keep_head", [False, True])
 @pytest.mark.usefixtures("fused")
 @pytest.mark.parametrize("kind", ["nf4", "fp4"])

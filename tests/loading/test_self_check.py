@@ -402,6 +402,7 @@ def engine() -> Program:
     return load(choose())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ALL)
 def test_every_family_passes_the_self_check_to_the_engine(name: str, kind: Any, engine: Program):
@@ -468,6 +469,7 @@ PACKED_FAULTS: dict[str, tuple[dict[str, Any], Any, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", PACKED_FAULTS)
 def test_an_engine_with_a_fault_is_refused_in_one_sentence(

@@ -121,6 +121,7 @@ def texts() -> list[Tensor]:
     return [torch.tensor(one.prompt + one.answer[:-1])[:CONTEXT] for one in asked]
 
 
+@pytest.mark.slow
 def test_guide_loses_a_quarter_at_most_of_what_it_lost_in_four_bits_throughout(
     texts: list[Tensor], engine: Program, monkeypatch: pytest.MonkeyPatch
 ):

@@ -146,6 +146,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_snapshot(tmp_path_factory.mktemp("models") / "tiny", gpt2_like(), template=CHATML, eos="<|im_end|>")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("draft", ["off", "early-exit:2", "itself"])
 def test_no_token_depends_on_when_the_count_changes(draft: str, folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Another count after every round."""

@@ -49,6 +49,8 @@ from tests.support.prequantised import (
 )
 from tests.support.tokenizers import CHATML, gpt2_like
 
+pytestmark = pytest.mark.heavy
+
 SIZES: dict[str, Any] = {
     "hidden_size": 64,
     "intermediate_size": 96,
@@ -117,7 +119,6 @@ def test_it_is_what_the_library_of_the_layout_makes_of_it(name: str, tmp_path: P
     assert torch.equal(open_source(open_snapshot(tmp_path)).read("lm_head.weight"), expected)
 
 
-@pytest.mark.heavy
 def test_fp8_blocks_are_what_transformers_makes_of_them():
     from transformers.integrations.finegrained_fp8 import Fp8Dequantize
 

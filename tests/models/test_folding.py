@@ -32,6 +32,8 @@ from training import corpus, words
 from training.exam import questions as exam
 from training.tasks import wordings
 
+pytestmark = pytest.mark.heavy
+
 COMMITTED = packaged("assets/guide/target/words.txt")
 REFUSED = "a question about sums"
 LIST = """\

@@ -27,6 +27,8 @@ from localspec.models.gguf.header import read_gguf
 from localspec.runtime.local_models import stored
 from tests.support.gguf_files import KINDS, SCALES, SIZES, Change, save_gguf, save_pair
 
+pytestmark = pytest.mark.heavy
+
 IDS = torch.arange(20)
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama": {},

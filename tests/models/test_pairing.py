@@ -18,6 +18,8 @@ from tests.support.models import save_snapshot
 from tests.support.tokenizers import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like, wordpiece_like
 from tests.support.two_tongues import unigram
 
+pytestmark = pytest.mark.heavy
+
 
 def spec_of(tokenizer: Tokenizer) -> dict[str, Any]:
     return json.loads(tokenizer.to_str())

@@ -77,6 +77,7 @@ def test_the_index_names_all_of_them_and_a_hundred_are_printed_somewhere():
     assert {entry["derived"] for entry in INDEX.values() if "derived" in entry} <= INDEX.keys()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", expected(OWN))
 def test_our_decoder_takes_it_and_agrees_with_transformers(name: str, tmp_path: Path):
     config = as_read(name, tmp_path)

@@ -27,6 +27,8 @@ from localspec.runtime.worker import EngineProcess
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, KINDS, gpt2_like
 
+pytestmark = pytest.mark.heavy
+
 HELLO = (Message("user", "hello"),)
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 DOUBLING = "{% set ns = namespace(x='ab') %}{% for i in range(60) %}{% set ns.x = ns.x + ns.x %}{% endfor %}"

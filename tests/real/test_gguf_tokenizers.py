@@ -29,7 +29,7 @@ from tests.real.test_prompts import (
 )
 from tests.real.things import DEEPSEEK_V3, GPT_OSS, LLAMA2, LLAMA3_1, QWEN3, SMOLLM2, SMOLLM2_GGUF, Thing
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.heavy, pytest.mark.real]
 
 PRE = {QWEN3: "qwen2", LLAMA3_1: "llama-bpe", DEEPSEEK_V3: "deepseek-v3", GPT_OSS: "gpt-4o"}
 BYTES = 3, 259  # the ids of SentencePiece's byte tokens
@@ -148,6 +148,7 @@ def differing(vocabulary: Vocabulary, texts: list[str]) -> list[str]:
 MODELS = (QWEN3, LLAMA3_1, LLAMA2, DEEPSEEK_V3, GPT_OSS)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("thing", MODELS, ids=lambda thing: thing.package)
 def test_ids_and_text_are_those_of_the_tokenizer_that_the_file_was_made_from(thing: Thing):
     texts, mine, original = nasty(thing), ours(vocabulary_of(thing)), tokenizer_of(thing)
@@ -186,6 +187,7 @@ ELSEWHERE: dict[Thing, Callable[[str], bool]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("thing", MODELS, ids=lambda thing: thing.package)
 def test_ids_are_those_of_transformers_converter_but_where_it_is_wrong(thing: Thing):
     """Where it differs, the test above has shown that ours are the original's."""

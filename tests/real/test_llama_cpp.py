@@ -27,6 +27,7 @@ def share(same: Sequence[bool]) -> float:
     return sum(same) / len(same)
 
 
+@pytest.mark.slow
 def test_float32_chooses_what_llama_cpp_chose_where_the_choice_is_clear():
     """At 98 of 100 positions where our first two logits differ by more than 0.2: llama.cpp rounds rows to 8 bits."""
     recorded = record.read()

@@ -11,7 +11,7 @@ from localspec.models.sandbox import compare_tokenizers
 from localspec.models.sandbox_jobs import TokenizerText, Verdict
 from tests.real.things import GEMMA3, LLAMA3_1, QWEN3, Thing
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.heavy, pytest.mark.real]
 
 # What Llama 3.1 and 3.2 call two of Llama 3.0's reserved tokens, and R1's distilled models some of Qwen2.5's.
 LLAMA = {"<|reserved_special_token_2|>": "<|finetune_right_pad_id|>", "<|reserved_special_token_3|>": "<|eom_id|>"}
@@ -36,6 +36,7 @@ def judge(thing: Thing, names: dict[str, str], *, rows: tuple[int | None, int | 
     return compare_tokenizers(target, TokenizerText(renamed(thing, names), "drafter.json", rows[1]))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("thing", "names"), [(LLAMA3_1, LLAMA), (QWEN3, R1)], ids=["Llama 3.0 and 3.2", "R1 and Qwen"])
 def test_other_control_tokens_do_not_keep_a_draft_from_drafting(thing: Thing, names: dict[str, str]) -> None:
     verdict = judge(thing, names)
@@ -43,6 +44,7 @@ def test_other_control_tokens_do_not_keep_a_draft_from_drafting(thing: Thing, na
     assert verdict.detail.startswith(f"same tokens but for {len(names)} control tokens (id ")
 
 
+@pytest.mark.slow
 def test_gemmas_token_for_an_image_needs_no_row() -> None:
     verdict = judge(GEMMA3, {}, rows=(GEMMA_ROWS["4b"], GEMMA_ROWS["1b"]))
     assert verdict.ok, verdict

@@ -20,7 +20,7 @@ from localspec.runtime.prompt_reuse import keep_spelling
 from tests.real.templates import templates
 from tests.real.things import DEEPSEEK_V3, GEMMA3, LLAMA3_1, QWEN3, Thing
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.heavy, pytest.mark.real]
 
 CHATS = (QWEN3, LLAMA3_1, GEMMA3, DEEPSEEK_V3)  # those whose tokenizer_config.json has a template
 THOUGHT = f"<think>\n{'The user asks for 2 + 2. ' * 100}\n</think>\n\n"
@@ -87,6 +87,7 @@ def plainly(thing: Thing, template: str, messages: Sequence[Message]) -> list[in
     return None if text is None else tokenizer_of(thing).encode(text, add_special_tokens=False).ids
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("thing", CHATS, ids=lambda thing: thing.package)
 def test_clean_conversations_are_the_ids_that_transformers_has(thing: Thing):
     template = config_of(thing)["chat_template"]
@@ -160,6 +161,7 @@ def nasty_strings(thing: Thing, count: int) -> list[str]:
     return ["".join(piece() for _ in range(rng.randrange(1, 6))) for _ in range(count)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("thing", CHATS, ids=lambda thing: thing.package)
 def test_none_of_200_nasty_strings_forges_a_control_token(thing: Thing):
     prompter = prompter_of(thing)
@@ -196,6 +198,7 @@ def test_only_special_tokens_and_the_templates_own_are_controls():
     assert not any(name.startswith("▁") or name == "<h1>" for name in names[GEMMA3])
 
 
+@pytest.mark.slow
 def test_a_token_that_the_model_has_no_row_for_is_never_in_a_prompt():
     """Gemma 3's 1b and 270m have 262,144 rows, their tokenizer's <image_soft_token> the id 262,144."""
     tokenizer, template = tokenizer_of(GEMMA3), config_of(GEMMA3)["chat_template"]

@@ -11,6 +11,7 @@ from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 pytestmark = [pytest.mark.real, pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "verified")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("quant", ["int8", "int4"])
 def test_drafted_text_is_plain_text_token_for_token(quant: str):
     """No near tie is allowed: rows are equal bit for bit. Two kinds of prompt, greedily and with a seed."""

@@ -177,6 +177,7 @@ def said_plain(models: Path) -> list[Result]:
         return [llm.generate(STORY, max_tokens=48, **way) for way in WAYS]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("draft", "k"), DRAFTS, ids=str)
 def test_the_text_is_the_same_whoever_drafts(draft: Any, k: str | int, models: Path):
     """Greedy, and random under a seed, with penalties and cuts; in float64, where it must be exact."""
@@ -409,6 +410,7 @@ def test_cancel_from_another_thread_keeps_the_text_so_far(llm: LLM):
     assert result.stats.predicted_n == len(result.tokens)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("draft", ["off", "early-exit:2", "MODEL"])
 def test_after_a_cancel_anywhere_the_next_answer_is_that_of_a_fresh_session(draft: str, models: Path):
     draft = str(models / "draft") if draft == "MODEL" else draft

@@ -42,6 +42,7 @@ def change(llm: LLM, draft: str) -> list[AnyEvent]:
     return list(llm._model.change_drafter(ChangeDrafter(draft, 3)))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 0.9, "seed": 5}], ids=["greedy", "seeded"])
 def test_a_conversation_has_the_text_of_plain_decoding_whoever_drafts_next(models: Path, sampling: dict[str, Any]):
     """In float64, where it must be exact, token for token; each turn is drafted by another, and none is read again."""

@@ -43,6 +43,7 @@ def opened(models: Path, quant: str, draft_quant: str, **options: int) -> LLM:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("quant", "draft_quant"), [("int8", "nf4"), ("nf4", "int8"), ("fp32", "int4"), ("int8", "fp32"), ("fp32", "fp32")]
 )

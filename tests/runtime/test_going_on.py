@@ -74,6 +74,7 @@ def cached_all_but_the_pending(events: list[AnyEvent]) -> bool:
 # --- exactness
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["gpt2", "llama2"])
 @pytest.mark.parametrize("way", WAYS, ids=["greedy", "seeded"])
 def test_stopped_anywhere_and_continued_is_never_stopped(
@@ -95,6 +96,7 @@ def test_stopped_anywhere_and_continued_is_never_stopped(
     assert inside, "no cut fell inside a character: this model tests too little"
 
 
+@pytest.mark.slow
 def test_cut_by_the_limit_and_continued_is_never_cut(folder: Path):
     way = WAYS[0]
     with opened(folder) as llm:

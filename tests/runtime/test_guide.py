@@ -111,6 +111,7 @@ def test_a_system_prompt_changes_how_most_answers_begin(plain):
     assert len(heard) >= 5, said
 
 
+@pytest.mark.slow
 def test_the_command_gives_the_answers_of_the_python_interface(program):
     """Five questions of the exam, so that a score through the one is the score through the other."""
     questions = [question.phrasings[0] for question in exam.load().known[::30]][:5]
@@ -137,6 +138,7 @@ def test_the_whole_exam_through_the_command(program):
     assert sum(honest) >= int(said[2]) - NEAR_TIES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [20, pytest.param(1, marks=pytest.mark.slow)])
 def test_no_answer_names_a_flag_or_a_command_that_never_existed(plain, every):
     """One question of every entry, or of every twentieth."""
@@ -145,6 +147,7 @@ def test_no_answer_names_a_flag_or_a_command_that_never_existed(plain, every):
     assert unknown_flags(said) | unknown_commands(said) <= RETIRED
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_speculation_writes_the_very_text_of_plain_decoding(plain, said_plain, draft):
     """As it ships, in int8: no near ties, because rows are equal bit for bit."""
@@ -165,6 +168,7 @@ def said_in_fp32(plain_fp32) -> dict[str, list[int]]:
     return answers(plain_fp32, QUESTIONS[::6])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("draft", ["early-exit:3", "small"])
 def test_in_float32_it_writes_the_same_text_or_differs_at_a_near_tie(plain_fp32, said_in_fp32, draft):
     with localspec.load("guide", draft=draft, quant="fp32") as fast:
@@ -252,6 +256,7 @@ def said_to(llm: localspec.LLM, question: str) -> str:
     return llm.generate(asked(question), temperature=0).text
 
 
+@pytest.mark.slow
 def test_capitals_and_slips_change_hardly_an_answer(plain):
     rng = random.Random(0)
     kinds: dict[str, list[bool]] = {}

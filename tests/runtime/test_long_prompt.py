@@ -36,6 +36,7 @@ def refused(asked: LoadRequest, request: GenerateRequest) -> ContextOverflow:
     return met.value
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "ctx", "request_"),
     [
@@ -62,6 +63,7 @@ def test_nothing_is_loaded_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch)
         answer_once(LoadRequest(str(folder / "tiny")), GenerateRequest((LONG,)), Output(), SamplingOptions())
 
 
+@pytest.mark.slow
 def test_what_fits_is_let_through_to_the_last_token(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(long_prompt, "SHORT", 0)
     asked = LoadRequest.of(str(folder / "tiny"), ctx=512)

@@ -102,6 +102,7 @@ def until_it_fails(llm: LLM) -> list[AnyEvent]:
     return events
 
 
+@pytest.mark.sampled(2)
 @rounds()
 def test_no_memory_to_verify_in_any_round_costs_the_drafter_and_no_token(
     llm: LLM, round: int, monkeypatch: pytest.MonkeyPatch
@@ -133,6 +134,7 @@ def test_no_memory_even_without_a_drafter_ends_the_answer_and_keeps_its_text(
     assert llm.generate(PROMPT, **GREEDY).text == whole
 
 
+@pytest.mark.sampled(2)
 @rounds()
 def test_no_memory_to_draft_in_any_round_costs_the_drafter_and_nothing_else(
     llm: LLM, round: int, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +148,7 @@ def test_no_memory_to_draft_in_any_round_costs_the_drafter_and_nothing_else(
     assert llm.generate(PROMPT, **GREEDY).text == whole
 
 
+@pytest.mark.sampled(3)
 @rounds()
 @pytest.mark.parametrize("times", [1, 2])
 def test_no_memory_to_read_the_prompt_of_any_turn(llm: LLM, round: int, times: int, monkeypatch: pytest.MonkeyPatch):

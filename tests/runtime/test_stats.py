@@ -71,6 +71,7 @@ def measure(policy: Policy, cost: Cost, accept: float, *, seed: int, hiccups: bo
     return meter.speedup, tokens * cost(0) / sum(cost(done.drafted) for done in rounds)
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("seeds", [[0], pytest.param([1, 2], marks=pytest.mark.heavy)])
 @pytest.mark.parametrize("accept", [0.0, 0.3, 0.7, 0.95])
 @pytest.mark.parametrize("k", ["auto", "heuristic", "1", "4", "8"])

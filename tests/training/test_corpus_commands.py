@@ -34,7 +34,7 @@ from localspec.tui.themes import read_theme
 from tests.support.chats import chat
 from training import corpus
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "verified")]
 
 CORPUS, ROOT = corpus.load(), Path(__file__).parents[2]
 ANSWERS = [text for entry in CORPUS.known for text in (entry.answer, *entry.follow_ups.values())] + [CORPUS.fallback]
@@ -116,6 +116,7 @@ def examples() -> list[object]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("block", examples())
 def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """In this process, which has loaded all that one of its own would load first; where more than a pipe or a file of
@@ -194,6 +195,7 @@ def test_a_make_target_and_an_extra_that_an_answer_names_exist() -> None:
     assert set(re.findall(r"localspec\[(\w+)\]", text)) <= set(extras)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("block", blocks("python"))
 def test_a_python_example_runs(block: str) -> None:
     exec(compile(block, "an answer", "exec"), {"__name__": "answer"})

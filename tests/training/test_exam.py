@@ -242,6 +242,7 @@ def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(fault.value)
 
 
+@pytest.mark.slow
 def test_a_leak_stops_the_training_before_it_begins(exam: Exam, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from training import corpus
 

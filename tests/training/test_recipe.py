@@ -174,6 +174,7 @@ def test_synonyms_keywords_and_other_subjects_keep_to_what_they_say():
     assert elsewhere("How do I see the layers?", "bananas") == "How do I bananas the"
 
 
+@pytest.mark.slow
 def test_a_decision_ends_soon_after_the_answer_begins(text: corpus.Corpus, words: Tokenizer):
     author = dialogue.Author(text, words, 0, 0.9)
     samples = [author.sample() for _ in range(200)]
@@ -209,6 +210,7 @@ def asked_in(author: dialogue.Author, samples: int) -> set[str]:
     return {part.partition(tokenizer.TURN_END)[0] for part in said.split(tokenizer.TURN_START + "user\n")[1:]}
 
 
+@pytest.mark.slow
 def test_what_would_give_an_exam_question_away_is_drawn_again(text: corpus.Corpus, words: Tokenizer):
     """An exam of what is asked only where questions are varied: none of it is asked any more."""
     once = asked_in(dialogue.Author(text, words, 0, 0.5, talks=True), 300)
@@ -219,6 +221,7 @@ def test_what_would_give_an_exam_question_away_is_drawn_again(text: corpus.Corpu
     assert [question for question in again if any(exam.leaks(question))] == []
 
 
+@pytest.mark.slow
 def test_nor_are_the_word_averages_told_of_it(text: corpus.Corpus):
     told = {question for question, answer in dialogue.asked(text, 0) if answer == text.fallback}
     exam = Questions(sorted(told - {*dialogue.trained_questions(text)})[:50])
@@ -268,6 +271,7 @@ def test_which_answer_is_meant_is_decided_by_its_first_token(text: corpus.Corpus
     assert [words.decode(one.ids[len(begun) :], False) for one in spelled] == list(answers)
 
 
+@pytest.mark.slow
 def test_a_network_begins_as_an_average_of_words(
     text: corpus.Corpus, words: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ):
@@ -475,6 +479,7 @@ def test_a_training_interrupted_in_every_part_and_resumed_gives_the_same_weights
     assert "Seed 0" in (small.out / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_what_the_first_layers_learned_alone_stays_as_it_was(small: recipe.Options):
     training = recipe.Training(small, corpus.load())
     target, _ = recipe.train_both(training)
@@ -487,6 +492,7 @@ def test_what_the_first_layers_learned_alone_stays_as_it_was(small: recipe.Optio
     assert all(name.startswith(("model.layers.2.", "model.layers.3.")) for name in changed)
 
 
+@pytest.mark.slow
 def test_stopped_while_it_is_measured_it_says_what_is_kept(small: recipe.Options, monkeypatch: pytest.MonkeyPatch):
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
@@ -501,6 +507,7 @@ def test_stopped_while_it_is_measured_it_says_what_is_kept(small: recipe.Options
     assert not (small.out / "training.pt").exists()
 
 
+@pytest.mark.slow
 def test_a_state_of_another_training_is_refused(small: recipe.Options, monkeypatch: pytest.MonkeyPatch):
     interrupt_at(monkeypatch, "target", 1)
     with pytest.raises(recipe.Stopped):
@@ -557,6 +564,7 @@ def test_every_batch_fits_the_network(text: corpus.Corpus, words: Tokenizer, mon
     assert max(lengths) == MAX_POSITIONS
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("file", ["training.pt", "model.safetensors"])
 def test_a_full_disk_is_waited_for_and_nothing_trained_is_lost(
     small: recipe.Options, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], file: str

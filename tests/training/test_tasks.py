@@ -117,6 +117,7 @@ def test_words_are_a_list_of_different_lower_case_words() -> None:
     assert all(word.islower() and word.isalpha() for word in tasks.WORDS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("tone", tones.TONES, ids=lambda tone: tone.key)
 def test_a_tone_leaves_code_alone_and_changes_some_other_answers(tone: tones.Tone) -> None:
     assert tone.apply(CODE) == CODE

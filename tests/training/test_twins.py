@@ -15,6 +15,8 @@ from localspec.models.sandbox_jobs import TokenizerText
 from localspec.runtime.api import LLM, load
 from training import averages, corpus, network, snapshot, twins
 
+pytestmark = pytest.mark.heavy
+
 TINY = network.Shape(2048, 32, 64, 2, 2, 1, 16)
 LENGTH = 64
 
@@ -39,6 +41,7 @@ def first_accepted(stats: Sequence[Stats]) -> float:
     return sum(one.draft_n_accepted for one in stats) / sum(one.draft_n for one in stats)
 
 
+@pytest.mark.slow
 def test_the_other_tokenizer_writes_every_text_and_has_to_be_translated(words: dict[str, Tokenizer]):
     own, other = words["own"], words["other"]
     assert (own.get_vocab_size(), other.get_vocab_size()) == (2048, 1024)
@@ -48,7 +51,7 @@ def test_the_other_tokenizer_writes_every_text_and_has_to_be_translated(words: d
     assert (verdict.ok, verdict.reason) == (True, "translate")
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_a_twin_is_trained_by_the_recipe_and_drafts_for_guide(
     text: corpus.Corpus, words: dict[str, Tokenizer], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -30,6 +30,7 @@ async def write(stage: Stage, shown: Answer, numbers: range) -> list[int]:
     return placed
 
 
+@pytest.mark.slow
 async def test_a_long_answer_has_no_more_widgets_to_place_than_a_screenful():
     async with open_chat(ScriptedEngine(), size=(150, 36)) as stage:
         shown = Answer("guide")
@@ -41,6 +42,7 @@ async def test_a_long_answer_has_no_more_widgets_to_place_than_a_screenful():
         await shown.end()
 
 
+@pytest.mark.slow
 async def test_what_is_scrolled_to_is_there_and_stays_there_while_more_is_written():
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")
@@ -72,6 +74,7 @@ async def test_a_whole_answer_that_comes_into_sight_at_once_is_drawn():
         await stage.sees("item 0 of part 0,", "item 5 of part 1,")
 
 
+@pytest.mark.slow
 async def test_what_is_selected_may_begin_out_of_sight():
     async with open_chat(ScriptedEngine(), size=(100, 40)) as stage:
         shown = Answer("guide")

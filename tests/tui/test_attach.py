@@ -171,6 +171,7 @@ async def test_what_cannot_be_attached_is_said_and_nothing_is_lost(tmp_path: Pat
         assert not engine.requests
 
 
+@pytest.mark.slow
 async def test_what_waits_keeps_its_pills():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
@@ -195,6 +196,7 @@ async def test_ctrl_c_clears_the_prompt_and_what_is_attached():
         await stage.until(lambda: not stage.chat.prompt.pills.attachments)
 
 
+@pytest.mark.slow
 async def test_what_is_attached_can_be_read_before_and_after_it_is_sent(tmp_path: Path):
     (tmp_path / "one.txt").write_text("first\tline\n" + "long " * 40 + "end\n\x1b[2J[/nope]")
     (tmp_path / "two.txt").write_text("second file")

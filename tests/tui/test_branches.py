@@ -72,6 +72,7 @@ async def points(stage: Stage, text: str) -> None:
 # --- another answer, another question
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["ctrl+r", "/retry"])
 async def test_a_retry_is_another_answer_beside_the_first(how: str):
     async with open_chat(ScriptedEngine(*says("first", "second", "third", "then"))) as stage:
@@ -86,6 +87,7 @@ async def test_a_retry_is_another_answer_beside_the_first(how: str):
         assert told(stage) == ["hi", "third", "go on"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("again", "told_so"), [("first", True), ("second", False)])
 async def test_the_same_answer_once_more_is_no_surprise(again: str, told_so: bool):
     """At temperature 0 nothing seemed to happen."""
@@ -98,6 +100,7 @@ async def test_the_same_answer_once_more_is_no_surprise(again: str, told_so: boo
         assert ("temperature=0.8" in stage.seen) == told_so
 
 
+@pytest.mark.slow
 async def test_a_question_that_got_no_answer_is_answered_by_a_retry():
     async with open_chat(ScriptedEngine(HELLO, paused=True), ScriptedEngine(*says("first"))) as stage:
         stage.engine.permit(1)
@@ -114,6 +117,7 @@ async def test_a_question_that_got_no_answer_is_answered_by_a_retry():
         await shows(stage, "hi", "first")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["alt+e", "up", "/edit"])
 async def test_an_edited_question_stands_beside_the_first_with_an_answer_of_its_own(how: str):
     async with open_chat(ScriptedEngine(*says("first", "second", "other"))) as stage:
@@ -132,6 +136,7 @@ async def test_an_edited_question_stands_beside_the_first_with_an_answer_of_its_
         assert stage.chat.prompt.text == ""
 
 
+@pytest.mark.slow
 async def test_up_where_nothing_is_typed_edits_what_was_said_last_also_in_a_chat_from_before():
     async with kept_chat(ScriptedEngine(*says("first"))) as stage:
         await stage.ready()
@@ -163,6 +168,7 @@ async def test_an_edit_that_is_given_up_gives_the_draft_back():
         await shows(stage, "/one", "first")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sent", [False, True])
 async def test_an_edit_has_the_questions_files_and_the_draft_keeps_its_own(sent: bool):
     """What is longer than 2,500 characters is attached."""
@@ -194,6 +200,7 @@ async def test_a_hostile_question_from_a_history_is_harmless_in_the_prompt():
         await stage.until(lambda: stage.chat.prompt.text == "//[/nope]␛[2J2J")
 
 
+@pytest.mark.slow
 async def test_nothing_changes_under_an_answer_that_is_being_written():
     engine = ScriptedEngine(*says("first"), HELLO, paused=True)
     async with open_chat(engine) as stage:
@@ -263,6 +270,7 @@ async def test_an_answer_is_edited_as_a_version_of_ones_own_and_the_chat_goes_on
         await shows(stage, "one", "first", "two", "second")
 
 
+@pytest.mark.slow
 async def test_an_edited_answer_is_shown_as_edited_and_may_be_continued():
     async with kept_chat(ScriptedEngine(*says("first", " more"), answer(step("!", accepted=0)))) as stage:
         await ask(stage, "one")
@@ -293,6 +301,7 @@ async def test_an_edited_answer_is_shown_as_edited_and_may_be_continued():
         await stage.sees("«first w» more")
 
 
+@pytest.mark.slow
 async def test_an_answer_that_was_not_changed_is_no_other_version_and_attachments_are_none_of_one():
     async with open_chat(ScriptedEngine(*says("first", "second")), size=(100, 24)) as stage:
         await ask(stage, "one")
@@ -382,6 +391,7 @@ async def test_a_version_says_how_to_reach_the_others():
         assert str(stage.messages[1].speaker.tooltip) == "Version 2 of 2: Alt+↑ goes to the message, [ ] to the others."
 
 
+@pytest.mark.slow
 async def test_redo_brings_back_the_version_that_was_shown_unless_another_turn_was_written_there():
     async with open_chat(ScriptedEngine(*says("first", "second", "third"))) as stage:
         await ask(stage, "one")
@@ -397,6 +407,7 @@ async def test_redo_brings_back_the_version_that_was_shown_unless_another_turn_w
         await shows(stage, "instead", "third")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("end", ["sent", "redone", "put away", "changed"])
 async def test_a_draft_is_kept_while_a_turn_that_was_taken_back_is_in_the_prompt(end: str):
     """And what is attached to either."""
@@ -421,6 +432,7 @@ async def test_a_draft_is_kept_while_a_turn_that_was_taken_back_is_in_the_prompt
             assert told(stage) == [stage.engine.requests[0].messages[-1].content]  # type: ignore[index]
 
 
+@pytest.mark.slow
 async def test_a_chat_whose_first_turn_was_taken_back_is_opened_as_one_with_messages():
     async with kept_chat(ScriptedEngine(*says("first", "second"))) as stage:
         await ask(stage, "one")
@@ -438,6 +450,7 @@ async def test_a_chat_whose_first_turn_was_taken_back_is_opened_as_one_with_mess
         await shows(stage, "one", "first", "two", "second")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["b", "/branch"])
 async def test_a_branch_goes_on_from_an_earlier_answer(how: str):
     async with open_chat(ScriptedEngine(*says("first", "second", "other"))) as stage:
@@ -456,6 +469,7 @@ async def test_a_branch_goes_on_from_an_earlier_answer(how: str):
         await stage.sees("‹2/2›")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["/undo", "delete"])
 async def test_figures_of_an_answer_that_is_gone_go_too(how: str):
     async with open_chat(ScriptedEngine(*says("first"))) as stage:
@@ -471,6 +485,7 @@ async def test_figures_of_an_answer_that_is_gone_go_too(how: str):
         assert stage.chat.state.figures.predicted_n == 0
 
 
+@pytest.mark.slow
 async def test_an_edit_ends_where_the_branch_does():
     """What is sent then goes on from what is shown."""
     async with open_chat(ScriptedEngine(*says("first", "second", "third"))) as stage:
@@ -536,6 +551,7 @@ async def test_a_message_is_deleted_at_the_second_d(monkeypatch: pytest.MonkeyPa
         assert told(stage) == ["one", "first", "three"]
 
 
+@pytest.mark.slow
 async def test_the_context_is_that_of_what_is_shown_whatever_was_deleted_or_loaded_again(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -588,6 +604,7 @@ async def test_alt_up_and_down_point_at_messages_with_a_mark_that_needs_no_colou
         await stage.until(lambda: not pointed(stage))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("leave", ["x", "A", "?", "paste"])
 async def test_other_letters_leave_the_message_and_are_typed(leave: str):
     async with open_chat(ScriptedEngine(*says("first"))) as stage:
@@ -610,6 +627,7 @@ async def test_a_burst_of_keys_means_what_it_means_typed_slowly():
         await stage.until(lambda: stage.chat.prompt.text == "xy")
 
 
+@pytest.mark.slow
 async def test_letters_copy_a_message_and_its_code():
     async with open_chat(ScriptedEngine(CODE)) as stage:
         await ask(stage, "one")
@@ -643,6 +661,7 @@ async def test_all_that_was_said_can_be_copied_before_the_first_answer():
         await stage.until(lambda: stage.app.clipboard == "You:\none")
 
 
+@pytest.mark.slow
 async def test_t_shows_the_tokens_of_one_answer_and_i_who_wrote_it():
     async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await ask(stage, "one")
@@ -672,6 +691,7 @@ async def test_letters_act_on_the_message_that_is_pointed_at():
 # --- kept
 
 
+@pytest.mark.slow
 async def test_steps_in_the_tree_are_there_when_the_chat_is_opened_again():
     async with kept_chat(ScriptedEngine(*says("first", "second", "third"))) as stage:
         await ask(stage, "one")

@@ -98,6 +98,7 @@ async def test_while_it_answers_one_message_waits_and_a_second_stays_in_the_prom
         assert kinds == [Question, Answer, Question, Answer]
 
 
+@pytest.mark.slow
 async def test_lines_sent_in_a_burst_that_come_back_stay_in_their_order():
     """A paste in a terminal that does not say that it is one."""
     engine = ScriptedEngine(HELLO, HELLO, paused=True)

@@ -67,6 +67,7 @@ async def test_every_key_does_its_work_with_the_prompt_focused(kind: type[DOMNod
         assert bindings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OWNERS)
 async def test_every_key_does_its_work_while_an_answer_is_written(kind: type[DOMNode]):
     """But the one to reload, which is to retry then."""
@@ -80,6 +81,7 @@ async def test_every_key_does_its_work_while_an_answer_is_written(kind: type[DOM
         assert bindings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", OWNERS)
 async def test_every_key_with_a_name_can_be_another(kind: type[DOMNode]):
     async with open_chat(ScriptedEngine(HELLO)) as stage:
@@ -148,6 +150,7 @@ async def test_enter_can_break_the_line_and_ctrl_j_send():
         assert stage.engine.requests[0].messages[0].content == "a\nb"
 
 
+@pytest.mark.slow
 async def test_end_follows_the_answer_again_while_nothing_is_being_written():
     async with scrolled_up() as stage:
         await stage.write("ab")
@@ -160,6 +163,7 @@ async def test_end_follows_the_answer_again_while_nothing_is_being_written():
         await stage.sees("line 39", "idle")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", [60, 80, 120])
 async def test_the_line_of_keys_shows_the_most_useful_ones_whole(width: int):
     async with open_chat(ScriptedEngine(HELLO), size=(width, 20)) as stage:
@@ -221,6 +225,7 @@ async def test_the_keys_of_tokens_and_drafts_vanish_where_they_do_nothing():
         await stage.until(lambda: "F3 Tokens" in keys())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["f1", "/help"])
 async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
     async with open_chat(ScriptedEngine(HELLO), size=(80, 140), tuning=own_keys({"speed": "f4"})) as stage:
@@ -276,6 +281,7 @@ async def test_the_prompt_can_be_written_in_an_editor(monkeypatch: pytest.Monkey
         assert not stage.chat.query(Question)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("editor", "says"),
     [

@@ -168,6 +168,7 @@ async def test_enter_on_a_command_that_needs_an_argument_waits_for_it(picky: lis
         await stage.until(lambda: picky == ["x"])
 
 
+@pytest.mark.slow
 async def test_enter_on_spec_shows_what_it_may_be_and_wishes_nothing():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
@@ -287,6 +288,7 @@ async def test_a_key_has_nothing_to_give_back():
         assert stage.chat.prompt.text == "a thought"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("command", "asked"),
     [
@@ -344,6 +346,7 @@ async def test_what_is_sent_ends_the_sentence_about_what_was_sent_before():
         assert stage.chat.status.hint == ""
 
 
+@pytest.mark.slow
 async def test_why_a_message_stays_in_the_prompt_is_told_longer_than_until_the_first_word():
     engine = ScriptedEngine(HELLO, HELLO, paused=True)
     async with open_chat(engine) as stage:
@@ -360,6 +363,7 @@ async def test_why_a_message_stays_in_the_prompt_is_told_longer_than_until_the_f
         await stage.until(lambda: len(engine.requests) == 2 and stage.chat.state.phase == "idle")
 
 
+@pytest.mark.slow
 async def test_every_command_is_in_the_palette(picky: list[str]):
     async with open_chat(ScriptedEngine(HELLO), size=(80, 160)) as stage:
         await stage.ready()
@@ -457,6 +461,7 @@ async def test_what_is_wished_of_speculation_outlasts_an_unload():
         assert stage.chat.speculation.wish.mode == "off"
 
 
+@pytest.mark.slow
 async def test_unload_says_what_it_waits_for():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine, tuning=own_keys({"stop": "f9"})) as stage:
@@ -472,6 +477,7 @@ async def test_unload_says_what_it_waits_for():
         assert not engine.closed
 
 
+@pytest.mark.slow
 async def test_unload_gives_back_the_question_that_waits_and_leaves_an_answer_alone():
     first = ScriptedEngine(paused=True)
     second = ScriptedEngine(HELLO, paused=True)
@@ -490,6 +496,7 @@ async def test_unload_gives_back_the_question_that_waits_and_leaves_an_answer_al
         await stage.sees("Bye.", "idle")
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("command", ["/continue", "/retry", "/compare", "/spec on", "/bench"])
 async def test_a_command_that_must_wait_stays_in_the_prompt(command: str):
     """While the model is loaded again; sent once more then, it runs."""
@@ -536,6 +543,7 @@ async def test_a_system_prompt_is_for_this_chat_and_kept_with_it():
     assert recall(None).chat.system == "Be kind."
 
 
+@pytest.mark.slow
 async def test_a_chat_that_goes_on_has_the_system_prompt_it_was_given_last():
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.asks("one", "Bye.", "idle")
@@ -592,6 +600,7 @@ async def test_a_licence_is_said_as_far_as_it_is_known(tmp_path: Path):
         await stage.sees("localspec and its built-in model guide are under Apache-2.0.")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("command", ["/new", "/clear"])
 async def test_clear_begins_a_new_chat_and_keeps_the_old_one(command: str):
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
@@ -615,6 +624,7 @@ async def test_chats_shows_the_chats_that_were_kept_and_goes_to_them():
         assert len(stage.engine.requests) == 1
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("command", ["/bye", "/exit", "/quit"])
 async def test_bye_leaves(command: str):
     async with open_chat(ScriptedEngine()) as stage:

@@ -316,6 +316,7 @@ def test_the_day_is_said_where_it_was_another(monkeypatch: pytest.MonkeyPatch):
     assert [clock(at) for at in ("2026-03-10 09:41", "2026-03-09 09:41", "")] == ["09:41", "2026-03-09 09:41", ""]
 
 
+@pytest.mark.slow
 async def test_a_click_on_the_switch_shows_one_answer_by_token():
     async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await told(stage)
@@ -386,6 +387,7 @@ async def test_the_mouse_on_a_token_says_more_of_it_and_elsewhere_nothing(monkey
 # --- the legend
 
 
+@pytest.mark.slow
 async def test_the_legend_is_there_three_times_whatever_the_starts_and_then_in_the_help():
     assert legend.TIMES == 3
     for times in range(legend.TIMES + 1):

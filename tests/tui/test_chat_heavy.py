@@ -41,6 +41,7 @@ async def resized(stage: Stage, *sizes: tuple[int, int]) -> None:
         await stage.pilot.resize_terminal(width, height)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP.keys())
 async def test_deep_and_long_text_is_shown_in_any_terminal(text: str):
     script = answer(*(step(text[at : at + 9000], accepted=0) for at in range(0, len(text), 9000)))
@@ -64,6 +65,7 @@ async def test_a_line_of_code_that_nobody_reads_is_not_coloured(times: int, colo
         assert (len(leaf.shown.spans) > 2) is coloured
 
 
+@pytest.mark.slow
 async def test_a_terminal_resized_to_nothing_and_a_storm_of_sizes():
     rng = random.Random(7)
     storm = [(rng.randint(0, 200), rng.randint(0, 60)) for _ in range(40)]

@@ -122,6 +122,7 @@ def test_little_of_an_answer_can_be_lost():
     assert recorder.SAVE_TOKENS <= 200
 
 
+@pytest.mark.slow
 async def test_an_answer_is_kept_every_200_tokens_though_no_clock_says_so(monkeypatch: pytest.MonkeyPatch):
     """G7: of a fast model two seconds would be thousands of tokens."""
     monkeypatch.setattr(chat_module, "SAVE_SECONDS", 3600.0)
@@ -150,6 +151,7 @@ async def test_a_stopped_answer_is_kept_as_far_as_it_came_and_says_so():
     assert words() == [("hi", "done"), ("Hello there", "stopped")]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("written", [0, 1])
 async def test_a_failed_answer_is_kept_with_figures_of_its_own(written: int):
     broken = [*HELLO[: 2 * written], Failure("engine", "The model produced invalid numbers.")]
@@ -301,6 +303,7 @@ async def test_a_damaged_history_is_one_notice_and_a_new_one_is_written(path: Pa
     assert chats() == [["one", BYE, "two", "Bye."]]
 
 
+@pytest.mark.slow
 async def test_a_newer_history_is_one_notice_and_stays_as_it_is(path: Path):
     with History() as history:
         chat(history, "kept")
@@ -314,6 +317,7 @@ async def test_a_newer_history_is_one_notice_and_stays_as_it_is(path: Path):
     assert contents(path) == ["kept"]
 
 
+@pytest.mark.slow
 async def test_a_folder_that_cannot_be_made_is_one_notice_and_the_reason_at_the_end(monkeypatch: pytest.MonkeyPatch):
     """The list of chats says why it is empty, where there is one."""
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", "/dev/null/x")
@@ -375,6 +379,7 @@ async def test_a_full_disk_is_one_notice_and_is_used_again_when_there_is_space(p
 FULL_TIMES = [(3, 0), *(pytest.param(25, seed, marks=pytest.mark.slow) for seed in (1, 2))]  # 50 in all
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("times", "seed"), FULL_TIMES)
 async def test_whenever_the_disk_is_full_the_answer_stays_on_the_screen_and_is_kept_later(
     path: Path, times: int, seed: int
@@ -411,6 +416,7 @@ async def test_whenever_the_disk_is_full_the_answer_stays_on_the_screen_and_is_k
 # --- two programs
 
 
+@pytest.mark.slow
 async def test_two_chats_on_one_history_do_not_touch_each_other():
     async with kept_chat(ScriptedEngine(HELLO, SHORT)) as one, kept_chat(ScriptedEngine(SHORT, HELLO)) as two:
         for number in (1, 2):
@@ -456,7 +462,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.heavy
 @pytest.mark.skipif(os.name == "nt", reason="SIGKILL")
 @pytest.mark.parametrize("kills", [1, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_chat_killed_in_mid_answer_keeps_what_was_written(path: Path, kills: int):

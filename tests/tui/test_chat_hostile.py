@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 
+import pytest
 from textual.drivers.headless_driver import HeadlessDriver
 
 from localspec.core.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
@@ -16,6 +17,8 @@ from localspec.tui.transcript.question import Question
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
+
+pytestmark = pytest.mark.heavy
 
 ATTACK = "\x1b[2J\x9b2J[/no]"
 ATTACKS = (

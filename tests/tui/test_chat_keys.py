@@ -57,6 +57,7 @@ OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("keys", [["ctrl+j"], ["alt+enter"], ["shift+enter"], ["backslash", "enter"]])
 async def test_keys_that_break_the_line(keys: list[str]):
     async with open_chat(ScriptedEngine(HELLO)) as stage:
@@ -75,6 +76,7 @@ async def test_a_burst_of_typing_is_taken_in_the_order_it_was_typed():
         assert stage.chat.prompt.text == "next"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("keys", "text"),
     [
@@ -101,6 +103,7 @@ FIELDS: dict[str, Callable[[ChatScreen], Input]] = {
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [*FIELDS, "sampling"])
 async def test_so_are_they_in_every_other_field(name: str):
     async with open_chat(ScriptedEngine(HELLO)) as stage:
@@ -258,6 +261,7 @@ async def test_ctrl_c_first_copies_what_is_selected_in_the_transcript():
         await stage.until(lambda: not stage.chat.prompt.text)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("key", ["ctrl+q", "ctrl+d"])
 async def test_keys_that_quit(key: str):
     async with open_chat(ScriptedEngine()) as stage:
@@ -300,6 +304,7 @@ async def test_a_terminal_too_small_says_so_and_growing_again_loses_nothing():
         await stage.sees("Bye.", "typed!", "idle")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("over", OVER.values(), ids=OVER)
 async def test_whatever_lies_over_the_chat_says_that_the_terminal_is_too_small(over: Callable[[Stage], Screen[Any]]):
     async with open_chat(ScriptedEngine(HELLO)) as stage:
@@ -319,6 +324,7 @@ async def test_whatever_lies_over_the_chat_says_that_the_terminal_is_too_small(o
         await stage.sees("Enlarge the terminal to 60×16", "40×10.")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("over", [*OVER.values(), lambda _: CommandPalette()], ids=[*OVER, "palette"])
 async def test_ctrl_c_closes_whatever_lies_over_the_chat(over: Callable[[Stage], Screen[Any]]):
     async with open_chat(ScriptedEngine(HELLO)) as stage:

@@ -113,6 +113,7 @@ async def test_a_code_block_of_500_lines_is_coloured_a_leaf_at_a_time_and_at_its
         assert {str(span.style) for span in leaves[5].content.spans} == {str(s.style) for s in leaves[1].content.spans}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("number", [False, True])
 async def test_of_a_growing_list_the_last_item_alone_is_drawn_again(number: bool):
     items = [f"{f'{i}.' if number else '-'} item **{i}**\n   - inner {i}\n" for i in range(1, 15)]

@@ -84,6 +84,7 @@ async def test_what_does_not_fit_says_so_and_what_would_help(monkeypatch: pytest
         await stage.sees("too large, ", "too little", "Not enough memory for guide", "Try ")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("away", ["not", "unloaded", "gone", "benchmarking"])
 async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
     away: str, monkeypatch: pytest.MonkeyPatch
@@ -153,6 +154,7 @@ def told(stage: str, done: int, unit: str, eta_s: float | None = None) -> str:
     return msgspec.json.encode(Loading(stage, done, 100, unit, eta_s)).decode()
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("size", [(80, 24), (150, 36)])
 @pytest.mark.parametrize(
     ("line", "state"),
@@ -236,6 +238,7 @@ def test_figures_that_could_not_be_measured_are_dashes():
     assert rows.splitlines()[-1].split() == ["x", "4", "–", "–", "–", "–"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["template", "bench", "fit"])
 async def test_they_are_listed_wherever_commands_are(name: str):
     usage = next(command.usage for command in COMMANDS if command.name == name)
@@ -296,6 +299,7 @@ async def with_link(stage: Stage, address: str) -> None:
     stage.chat.query(Markdown).first().post_message(Markdown.LinkClicked(stage.chat.query(Markdown).first(), address))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("key", "opened"), [("enter", True), ("o", True), ("escape", False)])
 async def test_a_link_opens_only_when_the_user_says_so(key: str, opened: bool, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
@@ -351,6 +355,7 @@ def test_where_a_link_leads(address: str, leads_to: str):
 # --- rest, colours, pace
 
 
+@pytest.mark.slow
 async def test_a_chat_in_which_nothing_happens_frees_the_memory():
     tuning = guide(Config(engine=EngineTable(idle_unload="1s")))
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=tuning) as stage:

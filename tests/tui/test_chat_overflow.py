@@ -51,6 +51,7 @@ def told(engine: ScriptedEngine) -> list[str]:
     return [message.content for message in engine.requests[-1].messages or ()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("keys", [["d"], ["down", "enter"]])
 async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: list[str]):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, [FULL], HELLO)
@@ -80,6 +81,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         assert stage.app.screen is stage.chat
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("typed", ["n", "d", "s", "enter", "escape"])
 async def test_what_was_being_typed_when_it_appeared_is_no_answer(typed: str, monkeypatch: pytest.MonkeyPatch):
     async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO)) as stage:
@@ -96,6 +98,7 @@ async def test_what_was_being_typed_when_it_appeared_is_no_answer(typed: str, mo
         assert told(stage.engine) == ["too much"]
 
 
+@pytest.mark.slow
 async def test_what_was_dropped_is_said():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, paused=True)
     async with open_chat(engine) as stage:
@@ -118,6 +121,7 @@ async def test_a_new_chat_takes_the_question_along():
         await stage.sees("Bye.", "idle")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("key", "asks_again"), [("s", False), ("escape", True)])
 async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again: bool):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], [FULL], HELLO)
@@ -134,6 +138,7 @@ async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again
         assert len(stage.turns) == 6 + 2 * asks_again
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["drop-oldest", "stop"])
 async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
@@ -147,6 +152,7 @@ async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
         assert ("3,609 tokens" in stage.seen) == (policy == "stop")
 
 
+@pytest.mark.slow
 async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_was_chosen():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO)
     async with kept_chat(engine) as stage:
@@ -175,6 +181,7 @@ async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_
     assert (recall(past.chat.id).chat.untold, recall().chat.untold) == (4, 0)
 
 
+@pytest.mark.slow
 async def test_that_it_stops_is_kept_with_the_chat_too():
     async with kept_chat(ScriptedEngine(HELLO, HELLO, HELLO, [FULL])) as stage:
         await asked(stage, turns=3)
@@ -187,6 +194,7 @@ async def test_that_it_stops_is_kept_with_the_chat_too():
         assert stage.app.screen is stage.chat
 
 
+@pytest.mark.slow
 async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, paused=True)
     async with open_chat(engine) as stage:
@@ -204,6 +212,7 @@ async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
         assert len(stage.turns) == 6
 
 
+@pytest.mark.slow
 async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL])
     async with open_chat(engine) as stage:

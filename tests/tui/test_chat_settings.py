@@ -80,6 +80,7 @@ async def test_a_seed_of_minus_one_is_no_seed():
         await stage.until(lambda: "seed 3" not in stage.seen and stage.chat.tuning.sampling.fixed_seed is None)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
@@ -146,6 +147,7 @@ async def form(stage: Stage) -> SamplingForm:
     return stage.app.screen
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(60, 16), (120, 40)])
 async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tuple[int, int]):
     tuning = guide(Config(presets={"[/nope]": PresetTable(top_p=0.5)}))
@@ -165,6 +167,7 @@ async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tup
         assert await asked_with(stage) == SamplingOptions(temperature=0.4, top_k=5)
 
 
+@pytest.mark.slow
 async def test_the_form_does_not_apply_what_is_out_of_range_and_esc_changes_nothing():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
@@ -181,6 +184,7 @@ async def test_the_form_does_not_apply_what_is_out_of_range_and_esc_changes_noth
         assert stage.chat.prompt.has_focus
 
 
+@pytest.mark.slow
 async def test_a_preset_chosen_in_the_form_empties_the_fields():
     tuning = guide()
     tuning.set("temperature=0.9")
@@ -276,6 +280,7 @@ async def test_a_theme_named_like_markup_does_no_harm():
         await stage.until(lambda: read().ui.theme == "[/nope]")
 
 
+@pytest.mark.slow
 async def test_themes_named_like_markup_are_listed_tried_and_chosen():
     """Each is shown as one moves to it; Esc is as it was, and only what is chosen is there at the next start."""
     for number, name in enumerate(["[/nope]", "[red]night"]):
@@ -455,6 +460,7 @@ async def picker(stage: Stage) -> OnDisk:
     return stage.app.screen.disk
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("size", "keys", "draft"), [((60, 16), ("enter",), "auto"), ((120, 40), ("tab", "enter"), "off")]
 )
@@ -519,6 +525,7 @@ template = "words"
 """
 
 
+@pytest.mark.slow
 async def test_a_model_brings_what_models_toml_says_of_it():
     paths.models_file().parent.mkdir(parents=True)
     paths.models_file().write_text(OWN)
@@ -556,6 +563,7 @@ def test_a_chat_begins_with_what_models_toml_says_of_its_model():
     assert (gone.code, tuning.preset) == ("preset", "precise")
 
 
+@pytest.mark.slow
 async def test_another_drafter_is_picked_for_the_same_model_which_stays_loaded():
     engine = ScriptedEngine(changes=[[READY], [EXIT_3]])
     async with open_chat(engine, tuning=guide()) as stage:
@@ -594,6 +602,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
         assert stage.chat.state.phase == "idle"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
@@ -638,6 +647,7 @@ async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(
         await stage.asks("hi", "Bye.", "idle")
 
 
+@pytest.mark.slow
 async def test_another_model_ends_the_answer_that_is_being_written_and_keeps_it(tmp_path: Path):
     folder = model(tmp_path / "other")
     writing, after = ScriptedEngine(HELLO, paused=True), ScriptedEngine(HELLO)

@@ -98,6 +98,7 @@ async def test_two_quick_presses_are_two_places_though_the_engine_has_not_said_t
         await stage.sees("guide-draft, on")
 
 
+@pytest.mark.slow
 async def test_words_say_what_the_key_does_and_how_far():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
@@ -125,6 +126,7 @@ async def test_words_say_what_the_key_does_and_how_far():
         assert len(stage.engine.wishes) == told
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("spec", "sentence"),
     [
@@ -179,6 +181,7 @@ async def test_before_the_model_is_loaded_f5_says_so():
         await stage.sees("not loaded yet")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(60, 16), (80, 24)])
 async def test_the_switch_and_the_speed_are_in_sight_however_long_the_names_are(size: tuple[int, int]):
     model = msgspec.structs.replace(READY.model, name="a-model-with-a-name-" * 5)
@@ -229,6 +232,7 @@ async def test_a_stopped_answer_goes_on_in_its_own_message():
         assert len(engine.requests[2].messages or ()) == 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("reason", ["length", "context", "error"])
 async def test_what_was_cut_may_go_on_however_it_was(reason: FinishReason):
     failed = [*CUT, Failure("engine", "The model failed.")]
@@ -273,6 +277,7 @@ async def test_nothing_goes_on_while_something_is_being_answered():
         assert len(engine.requests) == 1
 
 
+@pytest.mark.slow
 async def test_an_answer_that_goes_on_may_be_stopped_and_go_on_again():
     engine = ScriptedEngine(HELLO, MORE, MORE, paused=True)
     async with open_chat(engine) as stage:
@@ -301,6 +306,7 @@ async def test_both_parts_are_kept_as_one_message_with_the_rounds_and_figures_of
     check_kept()
 
 
+@pytest.mark.slow
 async def test_an_answer_of_an_earlier_program_goes_on_and_keeps_its_rounds():
     async with kept_chat(ScriptedEngine(cut_by("length"))) as stage:
         await stage.send("hi")
@@ -388,6 +394,7 @@ def test_the_verdict_says_how_fast_whether_the_same_and_whether_that_is_sure(fir
     assert verdict(first, second) == said
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (120, 30)])
 @pytest.mark.parametrize("way", ["f6", "/compare"])
 async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
@@ -421,6 +428,7 @@ async def test_one_question_twice_side_by_side(way: str, size: tuple[int, int]):
         assert stage.chat.state.phase == "idle"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("spec", "typed", "names", "exits"),
     [
@@ -445,6 +453,7 @@ async def test_two_drafters_are_compared_where_neither_must_be_loaded(
         assert [request.speculate for request in engine.requests[1:]] == [names[0] != "plain", True]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("typed", "sentence"),
     [
@@ -495,6 +504,7 @@ async def test_it_streams_and_esc_stops_it_and_the_chat_goes_on():
     assert len(recall().branch) == 4
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("dies", [False, True])
 async def test_a_failure_is_told_and_the_chat_is_as_it_was(dies: bool):
     engine = ScriptedEngine(HELLO, [PLAIN[1], Failure("engine", "The model failed.", "Ask again.")], HELLO, paused=dies)
@@ -514,6 +524,7 @@ async def test_a_failure_is_told_and_the_chat_is_as_it_was(dies: bool):
         assert len(stage.chat.conversation.branch) == 2
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("closed", [False, True])
 async def test_another_model_ends_a_comparison_and_the_next_answer_is_the_chats(closed: bool):
     first, second = ScriptedEngine(HELLO, PLAIN, paused=True), ScriptedEngine(answer(step("Another", ".")))

@@ -93,6 +93,7 @@ async def test_an_engine_killed_again_and_again_costs_no_message(request_: LoadR
     print(f"\n{kills} kills after {sum(len(text) for _, text in shown[1::2]):,} characters of answers")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failures", [1, pytest.param(20, marks=pytest.mark.slow)])
 @pytest.mark.usefixtures("warm_engines")
 async def test_a_gpu_that_fails_again_and_again_costs_no_message(request_: LoadRequest, failures: int):

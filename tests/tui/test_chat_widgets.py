@@ -64,6 +64,7 @@ async def test_f3_shows_the_tokens_and_the_markdown_again():
         await stage.until(lambda: "md [tok]" not in stage.seen and "Once upon aso far end" in stage.seen)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("key", ["shift+f3", "f15"])
 async def test_rejected_proposals_show_on_request(key: str):
     """xterm and its kin say F15 for Shift+F3."""
@@ -77,6 +78,7 @@ async def test_rejected_proposals_show_on_request(key: str):
         await stage.until(lambda: "md [tok]" not in stage.seen)
 
 
+@pytest.mark.slow
 async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight():
     told_odds = [
         msgspec.structs.replace(one, rejected=tuple(Proposal(7, "x", 0.61, 0.22) for _ in one.rejected))
@@ -96,6 +98,7 @@ async def test_probabilities_are_asked_for_while_rejected_proposals_are_in_sight
         assert [request.draft_probabilities for request in stage.engine.requests] == [False, True, False]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("no_color", [False, True])
 async def test_marks_survive_without_colour(no_color: bool, monkeypatch: pytest.MonkeyPatch):
     if no_color:
@@ -127,6 +130,7 @@ async def test_tokens_stream_and_the_next_answer_keeps_the_view():
         ]
 
 
+@pytest.mark.slow
 async def test_keys_and_the_prompt_do_not_disturb_each_other():
     async with open_chat(ScriptedEngine(MIXED), size=(120, 30)) as stage:
         await told(stage)
@@ -236,6 +240,7 @@ PROSE = [step("a ", "b ")] * 500
 CODE = [step("```py\n", accepted=0), *[step("x = 1\n", accepted=0)] * 499]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("rounds", "most"), [(PROSE, 20), (CODE, 4)], ids=["prose", "code"])
 async def test_an_answer_is_drawn_so_often_a_second_at_most(
     rounds: list[Step], most: int, monkeypatch: pytest.MonkeyPatch

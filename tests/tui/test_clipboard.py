@@ -13,7 +13,7 @@ from localspec.tui.terminal import clipboard
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="scripts stand in for the programs")
+pytestmark = [pytest.mark.heavy, pytest.mark.skipif(os.name == "nt", reason="scripts stand in for the programs")]
 
 SAID = "Hello there, world. Bye."
 

@@ -16,6 +16,8 @@ from localspec.tui.terminal.timer import once
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 
 async def test_nothing_is_kept_that_was_drawn_of_a_chat_that_was_left():
     """Textual would keep the lines of the last thousand widgets."""
@@ -67,6 +69,7 @@ def full() -> Iterator[list[str]]:
     gc.set_threshold(*before)
 
 
+@pytest.mark.slow
 async def test_nothing_is_collected_while_somebody_types_or_pages_and_once_at_rest(rest: Rest, full: list[str]):
     async with open_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await stage.asks("go", "Bye.", "idle")

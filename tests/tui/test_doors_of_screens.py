@@ -101,6 +101,7 @@ async def watched(
     assert FORBIDDEN.isdisjoint(left.replace("\r", "")), sorted(FORBIDDEN & set(left))
 
 
+@pytest.mark.sampled(2)
 @TEXTS
 async def test_titles_in_the_sidebar_and_in_what_it_asks(text: str):
     async with watched(text=text) as stage:
@@ -115,6 +116,7 @@ async def test_titles_in_the_sidebar_and_in_what_it_asks(text: str):
         await stage.sees("You: ")
 
 
+@pytest.mark.sampled(2)
 @TEXTS
 async def test_titles_in_the_palette(text: str):
     async with watched(text=text) as stage:
@@ -123,6 +125,7 @@ async def test_titles_in_the_palette(text: str):
         await stage.until(lambda: "Open this chat" in stage.seen)
 
 
+@pytest.mark.sampled(2)
 @TEXTS
 async def test_models_and_drafters_to_choose_from(text: str, monkeypatch: pytest.MonkeyPatch):
     models = [Shelved(text, text, 1, text, ((text, text), ("off", text)))]
@@ -134,6 +137,7 @@ async def test_models_and_drafters_to_choose_from(text: str, monkeypatch: pytest
         await stage.sees("[/nope]")
 
 
+@pytest.mark.sampled(2)
 @TEXTS
 async def test_presets_to_choose_from(text: str):
     tuning = Tuning(Config(presets={text: PresetTable(temperature=1.0)}))
@@ -146,6 +150,7 @@ async def test_presets_to_choose_from(text: str):
         await stage.sees("[/nope]", "balanced")
 
 
+@pytest.mark.sampled(2)
 @TEXTS
 async def test_two_answers_beside_each_other(text: str):
     opening = [Ready(READY.model, SpecCard("model", text, text), READY.memory)]
@@ -158,6 +163,7 @@ async def test_two_answers_beside_each_other(text: str):
         await stage.sees("Nothing was compared.", "[/nope]")
 
 
+@pytest.mark.sampled(2)
 @TEXTS
 async def test_a_context_that_is_full(text: str):
     full = Failure("context_overflow", text, text, 5, turns_over=2)
@@ -170,6 +176,7 @@ async def test_a_context_that_is_full(text: str):
         await stage.sees("Drop the oldest 2 turns from the context", "[/nope]")
 
 
+@pytest.mark.sampled(3)
 @TEXTS
 @pytest.mark.parametrize("command", ["theme", "draft", "preset", "set", "compare", "system", "nosuch"])
 async def test_hints_and_notes_that_quote_a_command(text: str, command: str):
@@ -178,6 +185,7 @@ async def test_hints_and_notes_that_quote_a_command(text: str, command: str):
         await stage.sees("[/nope]")
 
 
+@pytest.mark.sampled(2)
 @TEXTS
 async def test_what_an_engine_says_beside_its_answer(text: str):
     notice = [*answer(step(text, accepted=0))[:-1], Notice("warning", text, text, text), Failure(text, text, text)]

@@ -15,6 +15,8 @@ from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat
 from tests.support.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 BYE = "Hello there, world. Bye."
 A, B = Attachment("a.txt", text="the fox"), Attachment(None, text="the dog")
 
@@ -111,6 +113,7 @@ async def test_a_retry_in_the_chat_sends_the_old_answer():
         assert (sent.kind, sent.text, sent.before) == ("branch", BYE, (Message("user", "hi"),))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("allowed", [False, True])
 async def test_kept_chats_are_copied_from_only_where_the_user_allows_it(history: History, allowed: bool):
     chat(history, "one", "first", title="A tale")

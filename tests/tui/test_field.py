@@ -15,6 +15,7 @@ TITLE = "a title that another program wrote " * 50
 FIELDS = {"chat-search": ("ctrl+b", "slash"), "find-words": ("ctrl+f",), "chat-name": ("ctrl+b", "r")}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FIELDS)
 async def test_a_megabyte_is_refused_and_a_line_is_not(name: str):
     with History() as history:

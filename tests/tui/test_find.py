@@ -57,6 +57,7 @@ def found(stage: Stage) -> list[str]:
 # --- finding
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", [(60, 16), (80, 24), (100, 24), (150, 30)], ids=str)
 async def test_every_match_is_brought_into_sight_one_after_the_other(size: tuple[int, int]):
     with History() as history:
@@ -94,6 +95,7 @@ async def test_words_of_a_long_paste_are_found_in_its_message():
         await stage.until(lambda: count(stage) == "1 of 1 · in pasted text" and found(stage) == ["Read this"])
 
 
+@pytest.mark.slow
 async def test_esc_leaves_the_search_and_not_the_answer_that_grows():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
@@ -165,6 +167,7 @@ async def test_a_hit_far_down_in_a_long_answer_is_in_sight_where_it_stands():
         await stage.until(lambda: marked(stage, reverse=True) == ["needle"])
         await stage.sees("line 350 needle", "1 of 1")
         await stage.chat.chats.finding.reveal(stage.chat.conversation.branch[20])
+        assert len(stage.messages) > 30, "the last message of the window cannot be scrolled to the top"
         await stage.until(lambda: "║ said 18" in "".join(stage.seen.splitlines()[:5]))
 
 
@@ -219,6 +222,7 @@ async def refused(stage: Stage, arguments: str) -> str:
     return said
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(60, 16), (150, 30)], ids=str)
 async def test_a_chat_becomes_a_file_named_after_it_and_no_file_is_written_over(
     own_folder: Path, size: tuple[int, int]
@@ -278,6 +282,7 @@ async def test_what_cannot_be_exported_is_one_sentence(own_folder: Path, monkeyp
     assert (own_folder / "file").read_text() == "mine"
 
 
+@pytest.mark.slow
 async def test_what_is_not_kept_is_exported_from_memory(own_folder: Path):
     async with open_chat(ScriptedEngine(HELLO), system="Be brief.") as stage:
         await ask(stage, "hi")
@@ -293,6 +298,7 @@ async def test_what_is_not_kept_is_exported_from_memory(own_folder: Path):
     assert tuple(msgspec.json.decode(line, type=WholeMessage) for line in lines) == whole.messages
 
 
+@pytest.mark.slow
 async def test_where_the_history_cannot_be_written_what_it_lacks_is_exported_from_memory(own_folder: Path):
     sink, engine = Writer(), ScriptedEngine(SHORT, HELLO, paused=True)
     async with open_chat(engine, sink=sink) as stage:
@@ -312,6 +318,7 @@ async def test_where_the_history_cannot_be_written_what_it_lacks_is_exported_fro
     assert sink.close() is not None
 
 
+@pytest.mark.slow
 async def test_a_newer_history_is_no_obstacle_to_an_export(own_folder: Path):
     with History() as history:
         history._database.read("PRAGMA user_version = 99")

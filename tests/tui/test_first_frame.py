@@ -15,6 +15,8 @@ from localspec.tui.screens.chat import ChatScreen
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 LATER = {"torch", "transformers", "numpy", "numba", "tokenizers", "psutil", "sqlite3", "tomlkit", "markdown_it"}
 LATER |= {"pygments", "jinja2", "safetensors"}
 

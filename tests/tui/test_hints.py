@@ -19,6 +19,8 @@ from localspec.tui.panels.stats_line import HINT_SECONDS
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 FOLDER = Path(tui.__file__).parent
 GIVING = {"give_hint", "hint", "refuse", "with_keys", "UsageError"}
 WHAT_VARIES = "a word of it"
@@ -58,6 +60,7 @@ def test_the_hints_are_found():
     assert {"Nothing is loaded.", DELETE_AGAIN, WAITING, "From the next question on: a word of it"} < {*HINTS}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(60, 16), (80, 24)])
 async def test_every_hint_is_whole(size: tuple[int, int]):
     async with open_chat(ScriptedEngine(HELLO), size=size) as stage:

@@ -107,6 +107,7 @@ async def test_a_format_is_listed_with_its_size_and_loaded_and_the_model_keeps_i
         assert chosen.draft == "small"
 
 
+@pytest.mark.slow
 async def test_a_drafter_changes_in_the_middle_of_an_answer_without_another_engine():
     engine = ScriptedEngine(HELLO, HELLO, changes=[[EXIT_3], [PLAIN, FAILED], [READY]], paused=True)
     async with kept_chat(engine, tuning=guide()) as stage:
@@ -163,6 +164,7 @@ async def test_after_a_load_that_fails_late_the_model_before_comes_back_as_it_wa
         assert stage.app.return_code is None
 
 
+@pytest.mark.slow
 async def test_a_smaller_context_is_said_before_it_cuts(tmp_path: Path):
     """The chat has twelve tokens, and more answers."""
     short, shorter = tiny(tmp_path / "short"), tiny(tmp_path / "shorter", max_position_embeddings=33)

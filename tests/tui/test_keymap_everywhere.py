@@ -45,6 +45,7 @@ OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OVER)
 async def test_what_lies_over_the_chat_closes_with_the_users_key_and_says_which(name: str):
     async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({name: "f9"}), size=(100, 40)) as stage:
@@ -87,6 +88,7 @@ async def test_the_letters_at_a_message_can_be_others():
         await stage.until(lambda: stage.chat.prompt.text == "d")
 
 
+@pytest.mark.slow
 async def test_the_keys_of_the_line_that_finds_can_be_others():
     async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"find.next": "f9", "find.previous": "f8"})) as stage:
         await stage.ready()
@@ -124,6 +126,7 @@ async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():
         assert {"F8 Pin", "x copy", "F10 the models: Close", "F12 New", "Enter F9 Next"} <= rows
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("opener", "title"), [("spec", "What drafts for"), ("help", "In dialogs"), ("tree", "goes there")]
 )

@@ -202,6 +202,7 @@ async def test_a_download_is_one_question_and_goes_on_whatever_is_on_the_screen(
         assert not kept_downloads().read()
 
 
+@pytest.mark.slow
 async def test_the_queue_is_there_after_a_restart_paused_and_is_kept_in_order(monkeypatch: pytest.MonkeyPatch):
     """Pause, go on, order, drop with its question, a stall with its reason and its key."""
     for position, name in enumerate(("org/one", "org/two", "org/three"), 1):
@@ -249,6 +250,7 @@ async def test_the_queue_is_there_after_a_restart_paused_and_is_kept_in_order(mo
     ]
 
 
+@pytest.mark.slow
 async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_the_next_nor_the_chat(
     monkeypatch: pytest.MonkeyPatch,
 ):
@@ -356,6 +358,7 @@ async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(mo
         assert screen(stage).disk.model_list.has_focus
 
 
+@pytest.mark.slow
 async def test_a_complete_download_is_announced_once_and_over_no_question(monkeypatch: pytest.MonkeyPatch):
     """J, K and r change nothing of it; a question that is open at the end is answered first. After a deletion neither
     the queue nor the hub's tab has it, though nothing else was looked for."""
@@ -403,6 +406,7 @@ def screen_below(stage: Stage) -> ModelsScreen:
     return next(each for each in stage.app.screen_stack if isinstance(each, ModelsScreen))
 
 
+@pytest.mark.slow
 async def test_the_search_has_the_focus_whenever_its_tab_is_opened(monkeypatch: pytest.MonkeyPatch):
     """Letters are words then, and no shortcuts; Tab and Down lead to the list, whose keys stand at the bottom."""
     PacedHub(a_hub()).install(monkeypatch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from localspec.core.events import Notice, SpecCard
@@ -10,6 +11,8 @@ from localspec.tui.control.tuning import Tuning
 from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import READY, ScriptedEngine
+
+pytestmark = pytest.mark.heavy
 
 FORMAT = Notice("info", "format", "Loaded in int8 (139 MB).", "Full precision: --quant fp32")
 PLAIN = replace(READY, spec=SpecCard("off", reason="its state cannot be rolled back"))

@@ -15,6 +15,8 @@ from localspec.tui.terminal.timer import once
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 
+pytestmark = pytest.mark.heavy
+
 
 @pytest.fixture(autouse=True)
 def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,6 +44,7 @@ async def test_a_call_is_not_lost_when_the_process_was_stopped():
         assert not theirs
 
 
+@pytest.mark.slow
 async def test_an_answer_is_shown_though_the_process_is_stopped_again_and_again():
     """The feed wakes the screen once: a look at it that is lost would be the last."""
     engine = ScriptedEngine(answer(*(step(f"word{i} ", accepted=0) for i in range(12))), paused=True)

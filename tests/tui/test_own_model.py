@@ -106,6 +106,7 @@ async def test_a_model_that_is_gone_is_a_sentence_and_so_is_one_that_the_user_na
         assert sum("goes on with" in note.said for note in stage.chat.transcript.query(Note)) == 0, "another chat's"
 
 
+@pytest.mark.slow
 async def test_a_question_that_is_too_long_may_be_asked_of_the_chats_own_model(other: Path):
     chat = held(str(other), "long")
     too_long = Failure("context_overflow", "The prompt is 300 tokens and the context holds 64.", "", 5, 1, 300)
@@ -129,6 +130,7 @@ async def test_a_question_that_is_too_long_may_be_asked_of_the_chats_own_model(o
     assert models() == {"long": str(other)}
 
 
+@pytest.mark.slow
 async def test_where_the_own_model_does_not_hold_it_either_it_is_not_offered(other: Path):
     chat = held(str(other), "longer")
     too_long = Failure("context_overflow", "The prompt is 500 tokens and the context holds 64.", "", 5, 1, 500)

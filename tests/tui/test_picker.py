@@ -15,6 +15,8 @@ from localspec.tui.screens.models import ModelsScreen
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
+pytestmark = pytest.mark.heavy
+
 OFF = ("off", "decode plain")
 DRAFTS = (("auto", "early exit after layer 1"), OFF)
 

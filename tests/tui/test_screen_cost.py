@@ -82,6 +82,7 @@ async def settled(stage: Stage) -> None:
         await stage.pilot.pause()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("size", "seed"), [((150, 36), 1), ((80, 24), 2), ((60, 16), 3)])
 async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size: tuple[int, int], seed: int):
     """Every update is applied to a screen of its own, which is at the end the screen drawn as a whole."""
@@ -101,6 +102,7 @@ async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size:
         assert [row.rstrip() for row in glass.rows] == [row.rstrip() for row in stage.seen.splitlines()]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "pieces"),
     [
@@ -263,6 +265,7 @@ def test_figures_are_drawn_once_a_second(monkeypatch: pytest.MonkeyPatch):
     assert 4 <= drawn <= 100 * FRAME_SECONDS / FIGURES_SECONDS
 
 
+@pytest.mark.slow
 async def test_figures_are_right_when_nothing_more_comes():
     engine = ScriptedEngine(answer(*(step("a ", "b ", accepted=None) for _ in range(40))), paused=True)
     async with open_chat(engine, size=(150, 36)) as stage:

@@ -31,6 +31,7 @@ async def test_a_picture_is_kept_whether_or_not_there_is_a_folder_of_downloads(
         await stage.until(lambda: any(file.stat().st_size for file in place.glob("localspec-*.svg")))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["[/nope]", "[work] notes", "a\x1b[2Jb"])
 async def test_where_a_picture_is_kept_is_told_as_it_is(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     place = tmp_path / name
@@ -45,6 +46,7 @@ async def test_where_a_picture_is_kept_is_told_as_it_is(name: str, tmp_path: Pat
         assert kept.read_text(encoding="utf-8").rstrip().endswith("</svg>")
 
 
+@pytest.mark.slow
 async def test_why_a_picture_is_not_kept_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "file").touch()
     monkeypatch.setattr(paths, "pictures_dir", lambda: tmp_path / "file" / "[/nope]")
@@ -56,6 +58,7 @@ async def test_why_a_picture_is_not_kept_is_told(tmp_path: Path, monkeypatch: py
         )
 
 
+@pytest.mark.slow
 async def test_a_picture_where_the_present_folder_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "here").mkdir()
     monkeypatch.setattr("platformdirs.user_downloads_path", lambda: tmp_path / "none")

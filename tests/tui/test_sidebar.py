@@ -83,6 +83,7 @@ def dated(chat_id: str, at: datetime) -> None:
 # --- where it is
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_chats_stand_beside_a_wide_chat_and_come_over_a_narrow_one_when_asked(size: tuple[int, int]):
     with History() as history:
@@ -105,6 +106,7 @@ async def test_chats_stand_beside_a_wide_chat_and_come_over_a_narrow_one_when_as
         await stage.until(lambda: prompt.has_focus and not panel.display)
 
 
+@pytest.mark.slow
 async def test_what_the_user_hid_stays_hidden_and_an_overlay_does_not_come_by_itself():
     with History() as history:
         chat(history, "Trip notes")
@@ -152,6 +154,7 @@ async def test_pinned_chats_stand_first_and_the_running_one_has_a_sign():
 # --- opening
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("size", SIZES, ids=str)
 async def test_a_chosen_chat_goes_on_with_its_words_and_its_system_prompt(size: tuple[int, int]):
     with History() as history:
@@ -257,6 +260,7 @@ async def test_a_search_marks_what_it_found_and_opens_the_branch_with_the_messag
     assert recall(chat_id).branch[-1].content == "And then?"
 
 
+@pytest.mark.slow
 async def test_who_leaves_a_search_finds_all_chats_there_again():
     branches()
     with History() as history:
@@ -269,6 +273,7 @@ async def test_who_leaves_a_search_finds_all_chats_there_again():
         await stage.until(lambda: stage.chat.prompt.has_focus and len(titles(stage)) == 2)
 
 
+@pytest.mark.slow
 async def test_slash_search_opens_the_chats_with_the_search_made():
     branches()
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
@@ -283,6 +288,7 @@ async def test_slash_search_opens_the_chats_with_the_search_made():
         await stage.until(lambda: stage.chat.prompt.has_focus)
 
 
+@pytest.mark.slow
 async def test_the_menu_leads_to_the_search_of_all_chats():
     branches()
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
@@ -322,6 +328,7 @@ async def test_hits_of_an_older_search_never_replace_those_of_a_newer(monkeypatc
         assert "apricot" not in stage.seen
 
 
+@pytest.mark.slow
 async def test_enter_opens_what_was_typed_and_not_what_is_drawn_still(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sidebar, "TYPING_SECONDS", 1000.0)
     branches()
@@ -434,6 +441,7 @@ async def test_a_chat_is_renamed_in_place_and_found_by_its_new_name():
     assert recall().chat.title == "old namex"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("title", ["so long a title that no row has room for it, " * 3 + "its end", ""])
 async def test_a_title_that_is_not_changed_stays_whole(title: str):
     with History() as history:
@@ -454,6 +462,7 @@ async def test_a_title_that_is_not_changed_stays_whole(title: str):
 # --- others, and trouble
 
 
+@pytest.mark.slow
 async def test_what_another_program_does_is_seen_when_the_chats_are_shown_again():
     async with kept_chat(ScriptedEngine(HELLO)) as one, kept_chat(ScriptedEngine(HELLO)) as two:
         await ask(one, "mine")
@@ -510,6 +519,7 @@ async def test_a_locked_history_is_a_sentence_and_is_tried_again(monkeypatch: py
         await show_chats(stage, "kept")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [NARROW, WIDE], ids=str)
 async def test_without_a_history_there_is_a_sentence_and_no_file(size: tuple[int, int], tmp_path: Path):
     async with open_chat(ScriptedEngine(HELLO), size=size) as stage:
@@ -523,6 +533,7 @@ async def test_without_a_history_there_is_a_sentence_and_no_file(size: tuple[int
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 async def test_who_cannot_wait_for_the_history_is_told(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(recorder, "SETTLED_SECONDS", 0.05)
     async with kept_chat(ScriptedEngine(HELLO, HELLO)) as stage:
@@ -537,6 +548,7 @@ async def test_who_cannot_wait_for_the_history_is_told(monkeypatch: pytest.Monke
 # --- many
 
 
+@pytest.mark.slow
 async def test_a_thousand_chats_come_by_pages_and_the_last_can_be_opened():
     with History() as history:
         begun = [f"2020-01-01T00:{number // 60:02}:{number % 60:02}Z" for number in range(1000)]
@@ -563,6 +575,7 @@ async def test_a_thousand_chats_come_by_pages_and_the_last_can_be_opened():
 # --- a history that cannot be written
 
 
+@pytest.mark.slow
 async def test_a_read_only_history_is_listed_searched_and_gone_on_with(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ):

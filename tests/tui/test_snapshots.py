@@ -58,6 +58,7 @@ async def told(stage: Stage, question: str = QUESTION) -> None:
     await stage.until(lambda: stage.chat.conversation.head and stage.chat.state.phase == "idle")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "size", "keys"),
     [
@@ -182,6 +183,7 @@ async def test_the_chats_beside_the_one_that_runs(monkeypatch: pytest.MonkeyPatc
         await shows(stage, "chats")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [(120, 30), (80, 24)], ids=["120", "80"])
 async def test_the_tabs_of_the_models_screen(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch):
     """On disk, the hub's rows before and after their headers are read, a download of every kind."""

@@ -16,6 +16,8 @@ from localspec.runtime.stats import SpeedMeter, student_95
 from localspec.tui.panels.speed_panel import LABEL, Fold, Reading, SpeedPanel, panel, shown, sparkline
 from tests.support.scripted_engine import READY, step
 
+pytestmark = pytest.mark.heavy
+
 STATS = Stats(
     predicted_n=412,
     predicted_ms=10_000.0,

@@ -158,6 +158,7 @@ def harmless(sent: str) -> None:
     assert FORBIDDEN.isdisjoint(left), sorted(FORBIDDEN & set(left))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("count", [200, pytest.param(17_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("door", DOORS)
 async def test_fuzzed_texts_in_sight_send_the_terminal_no_command(door: str, count: int):
@@ -177,6 +178,7 @@ async def test_fuzzed_texts_in_sight_send_the_terminal_no_command(door: str, cou
 # --- titles in brackets, in a history that a chat begins with
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "starts"), [(200, 2), pytest.param(10_000, 50, marks=pytest.mark.slow)])
 async def test_chats_titled_in_brackets_are_listed_and_opened_at_the_next_start(count: int, starts: int):
     """F2: nothing that a title says keeps the program from beginning."""

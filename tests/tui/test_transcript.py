@@ -93,6 +93,7 @@ async def test_at_the_top_earlier_messages_come_and_what_is_read_stays_where_it_
         assert scroll.scroll_y > 0
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["wheel", "pageup", "pointing"])
 async def test_every_way_up_reaches_the_first_message(how: str):
     async with opened(35) as stage:
@@ -108,6 +109,7 @@ async def test_every_way_up_reaches_the_first_message(how: str):
         await stage.until(lambda: mounted(stage)[0] == 0 and not stage.chat.query(More))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("how", ["click", "pageup"])
 async def test_where_all_that_is_mounted_is_in_sight_more_comes_too(how: str):
     async with open_chat(ScriptedEngine(), past=long_chat(45), size=(80, 150)) as stage:
@@ -140,6 +142,7 @@ async def test_messages_far_from_the_window_are_removed_and_come_again(monkeypat
         assert not [more for more in stage.chat.query(More) if more.direction > 0]
 
 
+@pytest.mark.slow
 async def test_who_asks_from_far_above_is_brought_to_the_end(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transcript, "MOST", 20)
     async with opened(100, engine=ScriptedEngine(HELLO)) as stage:
@@ -155,6 +158,7 @@ async def test_who_asks_from_far_above_is_brought_to_the_end(monkeypatch: pytest
         assert len(stage.engine.requests[0].messages) == 101
 
 
+@pytest.mark.slow
 async def test_an_answer_that_is_being_written_stays_in_the_window(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transcript, "MOST", 20)
     engine = ScriptedEngine(HELLO, paused=True)
@@ -173,6 +177,7 @@ async def test_an_answer_that_is_being_written_stays_in_the_window(monkeypatch: 
         await stage.sees("Bye.")
 
 
+@pytest.mark.slow
 async def test_a_long_talk_does_not_grow_without_end(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(transcript, "MOST", 10)
     scripts = [answer(step(f"said {2 * n + 1}", accepted=0)) for n in range(8)]
@@ -201,6 +206,7 @@ async def test_what_grows_above_does_not_move_what_is_read():
         assert row(stage, read) == at
 
 
+@pytest.mark.slow
 async def test_rounds_are_read_for_what_is_mounted_and_for_nothing_else():
     with History() as history:
         for written in chat(history, *(f"said {n}" for n in range(100)))[1::2]:

@@ -128,6 +128,7 @@ async def test_a_line_says_who_what_which_version_and_whether_it_is_shown_withou
         assert max(map(len, app.seen)) <= width
 
 
+@pytest.mark.slow
 async def test_keys_walk_through_the_tree_and_enter_goes_to_a_message_or_unfolds():
     parents = [None, *range(1, 20), 10, 21]
     app = Bare(grown(*parents, head=20))
@@ -209,6 +210,7 @@ async def test_f7_shows_the_tree_and_enter_goes_to_a_message_of_another_branch()
     assert [said.content for said in recall().branch][-1] == "more"
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 async def test_a_message_far_above_comes_into_sight_and_a_turn_that_was_taken_back_leaves_the_prompt():
     with History() as history:

@@ -33,6 +33,7 @@ async def finds(stage: Stage, text: str) -> None:
     await stage.until(lambda: stage.chat.prompt.text == text)
 
 
+@pytest.mark.slow
 async def test_a_new_chats_message_is_there_at_the_next_start_with_what_was_attached():
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()

@@ -64,16 +64,16 @@ class Interrupts:
 
     def word(self, action: str, usual: str) -> str:
         """What a key of the last line does now; "" for nothing."""
-        acts = {
-            "speed": self.screen.size.width >= LEAST_WIDTH,
-            "tokens": self.views.has_tokens,
-            "spec": self.state.can_draft,
-        }
-        if action in acts:
-            return usual if acts[action] else ""
-        if action != "stop" or self.state.answering:
-            return usual
-        return BACK if self.nearest() else ""
+        match action:
+            case "speed":
+                return usual if self.screen.size.width >= LEAST_WIDTH else ""
+            case "tokens":
+                return usual if self.views.has_tokens else ""
+            case "spec":
+                return usual if self.state.can_draft else ""
+            case "stop" if not self.state.answering:
+                return BACK if self.nearest() else ""
+        return usual
 
     def interrupt(self) -> None:
         """Ctrl+C with nothing over the chat: copy, else stop, else clear, else quit at the second time."""

@@ -32,7 +32,7 @@ class Views:
     @property
     def has_tokens(self) -> bool:
         """Whether there is an answer whose tokens could be shown, or they are the view that can be left."""
-        return self.transcript.view != "markdown" or bool(self.screen.query(Answer))
+        return self.transcript.view != "markdown" or any(isinstance(each, Answer) for each in self.transcript.children)
 
     def toggle_tokens(self) -> None:
         if self.state.tuning.server and not self.state.rounds and self.transcript.view == "markdown":

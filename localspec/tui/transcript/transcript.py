@@ -114,13 +114,14 @@ class Transcript(StillScroll):
                 await self.mount(Elsewhere(messages, branches) if messages else Welcome(self.starter, self.server))
 
     async def reach(self, said: Utterance) -> Question | Answer | None:
-        """Its widget, when the window has been moved so far that it is mounted; None if the branch has it not."""
+        """Its widget, when the window has been moved so far that it is mounted, with what follows it: the last one of a
+        window could not be scrolled to the top. None if the branch has it not."""
         place = self._branch.index(said) if said in self._branch else None
         if place is None:
             return None
         while self._start > place and (self._busy() or self._start - place <= MORE):
             await self.earlier()
-        if self._end <= place < self._end + MORE:
+        while self._start <= place < self._end + MORE and self._end < min(len(self._branch), place + MORE):
             await self.later()
         if said.id not in self._shown:
             await self.show(self._branch, near=said)

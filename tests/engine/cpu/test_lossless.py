@@ -55,6 +55,7 @@ def here(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     use(request.param, ISAS[0], monkeypatch)
 
 
+@pytest.mark.sampled(3)
 @on_this_engine
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_5_prompts_are_answered_as_one_token_at_a_time(drafter: str) -> None:
@@ -91,6 +92,7 @@ def test_the_texts_are_worth_comparing() -> None:
     assert min(len(set(answer[-20:])) for answer in words) >= 3
 
 
+@pytest.mark.sampled(5)
 @on_this_engine
 @pytest.mark.parametrize("policy", ["constant", "auto"])
 @pytest.mark.parametrize("drafter", DRAFTERS)
@@ -162,6 +164,7 @@ def check_sessions(cases: range, kind: PackedFormat, **config: Any) -> None:
             play(case, target, said)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("config", [{}, WINDOWED], ids=["all positions", "window"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_20_random_sessions_say_what_plain_decoding_says(kind: PackedFormat, config: dict[str, Any]) -> None:

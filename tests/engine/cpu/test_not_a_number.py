@@ -118,6 +118,7 @@ def test_a_spoilt_embedding_spoils_its_row_and_all_that_see_it(isa: Isa, value: 
     assert got[AT:].isnan().all()
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("layer", [0, 3])
 @pytest.mark.parametrize("part", NORMS + LINEARS)
 @pytest.mark.parametrize("value", [NAN, INF])

@@ -191,6 +191,7 @@ PLANTED: dict[str, Callable[[Tensors], None]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("linear", PLANTED)
 @pytest.mark.parametrize(
     "isa", [ISAS[0], *(pytest.param(isa, marks=pytest.mark.slow) for isa in ISAS[1:])], ids=lambda isa: isa.name

@@ -94,6 +94,7 @@ def test_long_runs_of_blocks_are_claimed_first_and_single_ones_last() -> None:
     assert run_length(1, 2, 1000) == 8  # small ones are claimed together
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("threads", [2, 3, 8])
 @every_kind
 def test_every_block_is_computed_where_threads_claim_runs_of_many_lengths(
