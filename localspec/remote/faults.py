@@ -104,8 +104,8 @@ def reported(server: str, found: Mapping[str, Any]) -> LocalspecError:
     """An error that came inside of a stream."""
     said = said_in(found)
     if OVERFLOWS.search(said.lower()):
-        return ContextOverflow(f"The chat is longer than {server} reads: {said}")
-    return RemoteError(f"{server} failed: {said or 'it does not say why'}", hint=AGAIN)
+        return ContextOverflow(f"The chat is longer than {server} reads: {said}.")
+    return RemoteError(f"{server} failed: {said or 'it does not say why'}.", hint=AGAIN)
 
 
 def words(body: bytes) -> str:
