@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 CHAT = "/v1/chat/completions"
-SAME = "It may be shared: only what the server says of an answer is shown."
 
 
 @dataclass(frozen=True, slots=True)

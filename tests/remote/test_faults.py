@@ -371,6 +371,7 @@ def test_stopping_ends_an_answer_at_once_and_the_server_sees_it():
         with_server.engine.cancel()
         assert done_of(with_server.rest()).finish_reason == "cancelled"
         gate.set()
+        assert with_server.server.gone.wait(20)  # what it still wrote went nowhere
         assert text_of(with_server.ask()) == "Hello there, world."
 
 
