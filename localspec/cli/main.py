@@ -218,7 +218,7 @@ def bench(output: str, **given: Any) -> None:
 @cli.command()
 @click.argument("model", default="guide", shell_complete=completions)
 @load_options
-@click.option("-n", "--prompts", type=click.IntRange(1), default=8, show_default=True, help="Number of prompts.")
+@click.option("--prompts", type=click.IntRange(1), default=8, show_default=True, help="Number of prompts.")
 @click.option("--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Tokens per answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,8 @@ from localspec.serve.replies import ENCODE
 
 HEADER_SECONDS = 10.0
 MOST_CONNECTIONS = 256
+BACKLOG = 128  # connections that are accepted at a time
+MOST_FILES = 1024  # open at a time: more than connections take, where the system lets a program have fewer at first
 GRACE_SECONDS = 3  # that answers have to end in, when the server is stopped
 CLOSES = (b"connection", b"close")
 NOT_HTTP = RequestRefused(400, "This is no HTTP request.", code="not_http")
@@ -33,11 +36,13 @@ class Protocol(H11Protocol):
     """HTTP/1.1, whose header must be there within `header_seconds` of its first byte."""
 
     header_seconds = HEADER_SECONDS
+    most_connections = MOST_CONNECTIONS
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch_header()
+        self._make_way()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -56,6 +61,13 @@ class Protocol(H11Protocol):
             for event in (start, h11.Data(data=body), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    def _make_way(self) -> None:
+        """Closes the line that has sent no header for longest, where there are too many: silent ones keep none out."""
+        lines = [one for one in self.connections if isinstance(one, Protocol) and not one.transport.is_closing()]
+        waiting = {one: one._deadline.when() for one in lines if one._deadline is not None}
+        if len(lines) > self.most_connections and waiting:
+            min(waiting, key=waiting.__getitem__).transport.close()
 
     def _watch_header(self) -> None:
         if self.conn.their_state is not h11.IDLE:
@@ -104,10 +116,22 @@ def make_server(app: ASGIApp, ending: Callable[[], object], protocol: type[async
         "access_log": False,
         "proxy_headers": False,
         "server_header": False,
-        "limit_concurrency": MOST_CONNECTIONS,
+        "backlog": BACKLOG,
         "timeout_graceful_shutdown": GRACE_SECONDS,
     }
     return Server(uvicorn.Config(app, **settings), ending)
+
+
+def allow_files() -> None:
+    """Raises this process's limit of open files, as far as its user may: connections count as files."""
+    if sys.platform == "win32":
+        return
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -122,7 +146,7 @@ def bind(host: str, port: int) -> socket.socket:
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
-        bound.listen(128)
+        bound.listen(BACKLOG)
     except OSError as fault:
         bound.close()
         reason = f"Port {port} of {host} cannot be listened on ({fault.strerror})."

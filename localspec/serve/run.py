@@ -18,7 +18,7 @@ from localspec.core.events import AnyEvent, Failure, SpecCard
 from localspec.serve import running
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Engine, Host
-from localspec.serve.listening import Server, address_of, bind, make_server
+from localspec.serve.listening import Server, address_of, allow_files, bind, make_server
 from localspec.serve.queue import Queue
 from localspec.serve.running import Running
 from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_loopback
@@ -106,6 +106,7 @@ def serve(
     called with the address, `seen` with every event of loading."""
     bound = bind(address.host, address.port)
     try:
+        allow_files()
         check_reach(bound.getsockname()[0], serving.rules.key)  # a name may be of an address that is not this machine's
         failure = asyncio.run(run(serving, bound, listening, seen))
     finally:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from localspec.core.errors import UsageError
-from localspec.serve.listening import Protocol, address_of, bind, make_server
+from localspec.serve.listening import Protocol, address_of, allow_files, bind, make_server
 from tests.serve.test_answers import SCRIPT, TEXT
 from tests.serve.test_queue import slow
 from tests.support.asgi_client import PATIENCE
@@ -21,6 +22,11 @@ from tests.support.site import Stage, stage
 
 class Hurried(Protocol):
     header_seconds = 0.05
+
+
+class Few(Protocol):
+    most_connections = 4
+    header_seconds = 1000.0  # so that it is not the time that closes them
 
 
 class Line:
@@ -204,6 +210,27 @@ async def test_a_body_with_two_lengths_smuggles_no_second_request():
         assert here.world.engine.requests == []
 
 
+async def test_silent_lines_keep_nobody_out():
+    async with listening(protocol=Few) as here:
+        silent = [await here.line() for _ in range(9)]
+        line = await here.line()
+        await line.send(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await line.until(b"\r\n")).startswith(b"HTTP/1.1 200")
+        assert await silent[0].rest() == b""
+
+
+async def test_a_line_that_is_answered_is_not_closed_for_new_ones():
+    async with listening(slow(), Few) as here:
+        line = await here.line()
+        await line.send(post("/v1/chat/completions", {**CHAT, "stream": True}))
+        here.world.engine.permit(2)
+        await line.until(b"there")
+        for _ in range(9):
+            await here.line()
+        here.world.engine.permit()
+        await line.until(b"data: [DONE]")
+
+
 async def test_http_1_0_without_a_host_is_refused():
     async with listening() as here:
         line = await here.line()
@@ -238,6 +265,21 @@ async def test_a_server_that_is_stopped_ends_its_answers_and_itself():
         rest = await line.rest()
         assert b"engine_stopped" in rest
         assert here.world.host.state == "closed"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"), [(256, 4096, [(1024, 4096)]), (256, 512, [(512, 512)]), (2048, 4096, [])]
+)
+def test_the_limit_of_open_files_is_raised_where_it_is_low(
+    monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, raised: list[tuple[int, int]]
+):
+    """macOS allows 256 at first, which is not enough for as many connections."""
+    found: list[tuple[int, int]] = []
+    monkeypatch.setattr("resource.getrlimit", lambda _: (soft, hard))
+    monkeypatch.setattr("resource.setrlimit", lambda _, limits: found.append(limits))
+    allow_files()
+    assert found == raised
 
 
 def test_a_port_that_is_taken_is_a_sentence():
