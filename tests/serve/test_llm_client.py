@@ -29,9 +29,13 @@ QUESTION = "How do I stop an answer?"
 
 
 def llm(folder: Path, address: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """The program with a folder of its own, in which our address stands as a user writes it."""
+    return llm_of(MODELS.format(address=address), folder, *words)
+
+
+def llm_of(models: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """The program with a folder of its own, in which these models stand as a user writes them."""
     folder.mkdir(exist_ok=True)
-    (folder / "extra-openai-models.yaml").write_text(MODELS.format(address=address))
+    (folder / "extra-openai-models.yaml").write_text(models)
     environment = {"PATH": "/usr/bin:/bin", "LLM_USER_PATH": str(folder), "HOME": str(folder), "LLM_LOAD_PLUGINS": ""}
     command = [sys.executable, "-m", "llm", *words]
     return subprocess.run(
