@@ -55,6 +55,7 @@ def test_a_sound_engine_writes_plain_text_and_that_is_said(folder: Path, quant: 
     refuse(found)
 
 
+@pytest.mark.slow
 def test_a_rollback_that_is_one_off_is_a_divergence(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """The cache keeps a rejected token: rounding does not explain it."""
 

@@ -233,6 +233,7 @@ def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
     assert "exit layer" in (tmp_path / "sweep.svg").read_text()
 
 
+@pytest.mark.slow
 def test_the_bench_measures_the_layer_that_was_found_and_auto_with_its_length():
     assert calibration.remember(swept_key(drain(open_target(GUIDE))), exit_layer=2, k=3)
     rows = measure(GUIDE, max_tokens=8, repeats=1).rows()

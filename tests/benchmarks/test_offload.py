@@ -44,6 +44,7 @@ def request(rate: Rate, *formats: ListedFormat) -> ShapeRequest:
     )
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rate", [Rate(10**9), Rate()], ids=["stated", "real"])
 def test_both_kinds_of_weights_are_measured_and_say_what_they_are(
     rate: Rate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -36,7 +36,7 @@ def draft_on(device: str, *, seed: int, **config: int) -> Decoder:
     return assemble(read_arch(said), tensors, dtype=torch.float64, context=256, device=device)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("sampling", "vocab"), [*((way, VOCAB) for way in WAYS), (WAYS[0], 36), (WAYS[0], 44)])
 def test_the_text_is_the_same_wherever_the_draft_model_is(sampling: Sampling, vocab: int):
     """In float64, round by round; also where the two have other ids."""

@@ -111,7 +111,7 @@ def expected_sampled(asked: list[list[int]]) -> list[list[int]]:
     return plain_texts(asked[:2], 40, SAMPLED)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_12_prompts_are_answered_as_one_token_at_a_time(
     drafter: str, asked: list[list[int]], expected: list[list[int]]

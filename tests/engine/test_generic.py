@@ -141,6 +141,7 @@ def test_a_seed_gives_one_text_with_and_without_drafts(family: str):
         assert text(generate(session_of(family), PROMPT, max_tokens=LENGTH, sampling=SAMPLED, policy=k)) == expected
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", ["bloom", "gemma3_text", "mamba", *SLOW, *SLOW_STATES])
 def test_after_a_cancel_and_a_rewind_the_text_is_the_same(family: str):
     """Stopped at every place a cancel is looked at, then the same prompt, a longer and a shorter one."""
@@ -203,6 +204,7 @@ class Spread(FourBitLinears):
         return DequantisedReference(self).linear(slabs, shape, None if bias is None else bias.float())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("family", ["gpt2", "phi3", *SLOW])
 def test_four_bits_compute_what_they_stand_for(family: str, monkeypatch: pytest.MonkeyPatch):
     """Linears have 32 inputs, half a block; GPT-2 has its weights the other way round."""

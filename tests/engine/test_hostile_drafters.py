@@ -174,7 +174,7 @@ def answer(target: Any, drafter: Drafter, sampling: Sampling, stop_ids: frozense
     return generate(session, PROMPT, max_tokens=LENGTH, sampling=sampling, policy=EveryKind(), stop_ids=stop_ids)  # type: ignore[arg-type]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("lookup", [False, True], ids=["alone", "behind a look-up"])
 @pytest.mark.parametrize(
     ("kind", "name"),

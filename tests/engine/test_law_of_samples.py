@@ -218,6 +218,7 @@ def test_early_exit_samples_the_targets_joint_law() -> None:
     check_early_exit(ENOUGH)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("sampling", SHAPES[:2], ids=["all", "top-k"])
 def test_looked_up_drafts_leave_samples_the_targets_joint_law(sampling: Sampling) -> None:
     """Copies of a text in which every pair of tokens stands. Fixed seed; false alarm 1e-6 by chi-square, each."""

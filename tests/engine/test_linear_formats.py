@@ -811,7 +811,8 @@ measure_shape(ShapeRequest("tiny", ("nf4",), against=("transformers",), repeats=
 }
 
 
-@pytest.mark.parametrize("use", ["a model is loaded", pytest.param("a shape is measured", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("use", USES)
 def test_a_planted_kernels_package_is_never_imported(use: str, folder: Path, tmp_path: Path):
     """bitsandbytes and transformers would have it fetch compiled code, and run that: of any version, and of those that
     this transformers takes."""

@@ -68,6 +68,7 @@ def test_a_long_draft_is_looked_at_as_often_as_a_short_one(
     assert looks(kind, sampling, 9, can_look=True)[0] >= 9  # on a CPU a draft ends with the answer
 
 
+@pytest.mark.slow
 @pytest.mark.heavy
 def test_a_draft_behind_the_end_of_the_answer_is_never_said():
     """Where the drafter did not look. Whatever is drafted or said ends an answer; nothing else can."""

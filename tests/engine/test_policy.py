@@ -89,7 +89,7 @@ def regret(cost: Cost, accept: Accept, clock: Callable[[Cost, random.Random], Co
     return fmean(true_cost(rounds, cost) for rounds in runs) / best_constant(cost, accept)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("cost", "accept"), GRID)
 def test_auto_costs_at_most_three_per_cent_more_than_the_best_constant(cost: str, accept: str):
     assert regret(COSTS[cost], ACCEPTS[accept], steady, range(FEW_SEEDS)) <= LIMIT
@@ -98,7 +98,7 @@ def test_auto_costs_at_most_three_per_cent_more_than_the_best_constant(cost: str
 HARDEST = [("flat offload", "0"), ("cliff at 2", "rising"), ("step at 1", "rising"), ("cheap draft", ".9")]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("clock", ["noisy", "hiccups"])
 @pytest.mark.parametrize(("cost", "accept"), HARDEST)
 def test_auto_holds_on_a_noisy_clock_where_that_is_hardest(cost: str, accept: str, clock: str):

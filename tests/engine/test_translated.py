@@ -111,6 +111,7 @@ def test_random_models_draft_for_each_other_without_a_trace(seed: int) -> None:
     assert tokens_of(rounds) == tokens_of(expected)
 
 
+@pytest.mark.slow
 def test_real_decoders_in_float64_write_the_same_with_it() -> None:
     pair = reciting("unigram", "unigram with NFKC", "")  # whose every token is text
     vocab, own = pair.target.arch.vocab_size, pair.drafter.decoder.arch.vocab_size

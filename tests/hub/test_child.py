@@ -159,6 +159,7 @@ def test_a_hub_that_never_answers_is_a_sentence(hub: FakeHub, kind: str):
     assert hub_cache.snapshot(NAME) is None
 
 
+@pytest.mark.slow
 def test_a_hub_that_goes_silent_behind_a_gate_is_asked_for_less_long_than_the_parent_waits(hub: FakeHub):
     """Who is logged in, and what to run meanwhile, each have an end of their own: the plan comes."""
     repo = "facebook/layerskip-llama2-7B"

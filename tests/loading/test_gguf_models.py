@@ -157,7 +157,7 @@ def answer(model: Path, **asked: Any) -> tuple[list[int], Any]:
         return [token.id for token in found.tokens], llm
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.usefixtures("one_state_folder", "cache")
 @pytest.mark.parametrize("name", MODELS)
 def test_drafting_changes_no_token(name: str, models: Any):

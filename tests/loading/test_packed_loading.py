@@ -821,7 +821,7 @@ def on_guide(draft: str, kind: str) -> list[list[int]]:
         return [*(ids(llm, question) for question in QUESTIONS[:4]), ids(llm, QUESTIONS[0], temperature=1.2, seed=4)]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["int4", pytest.param("int8", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("draft", ["early-exit:1", "early-exit:5", "small"])
 def test_on_guide_speculation_writes_the_very_text_of_plain_decoding(draft: str, kind: str):

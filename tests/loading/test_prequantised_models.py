@@ -150,7 +150,7 @@ def answer(model: Path, **asked: Any) -> tuple[list[int], Any]:
         return [token.id for token in found.tokens], llm
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(5)
 @pytest.mark.usefixtures("one_state_folder")
 @pytest.mark.parametrize("name", SOME)
 def test_drafting_changes_no_token(name: str, models: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -226,6 +226,7 @@ def test_8b_and_70b_share_a_verdict():
         assert config_check.fingerprint(one) != config_check.fingerprint({**other, **flag})
 
 
+@pytest.mark.slow
 def test_a_verdict_that_is_known_needs_no_transformers():
     """Nor does it to find out that nobody reads a field."""
     config = {**BASE, "unsloth_fixed": True}

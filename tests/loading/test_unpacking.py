@@ -79,6 +79,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Any:
 # --- what the numbers are
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", STYLES)
 def test_every_layout_is_read_to_the_bit(name: str, made: Any):
     """Whole, and rows that begin and end within words, blocks and groups."""

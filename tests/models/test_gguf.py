@@ -60,6 +60,7 @@ def changed(folder: Path, change: Change, **config: Any) -> Path:
 # --- tensors
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_format_is_read_to_the_bit_under_our_names(kind: str, made: Any):
     ours, theirs = (open_snapshot(path) for path in made(kind))

@@ -109,6 +109,7 @@ def test_a_process_that_was_killed_is_started_again(box: Sandbox):
     assert box.ask(EncodeChat(HELLO, None), Ids) == before
 
 
+@pytest.mark.slow
 def test_it_ends_with_the_process_that_asked():
     """Also where that was killed, and while a template runs."""
     program = (

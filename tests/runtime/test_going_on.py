@@ -74,7 +74,7 @@ def cached_all_but_the_pending(events: list[AnyEvent]) -> bool:
 # --- exactness
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("kind", ["gpt2", "llama2"])
 @pytest.mark.parametrize("way", WAYS, ids=["greedy", "seeded"])
 def test_stopped_anywhere_and_continued_is_never_stopped(
@@ -274,6 +274,7 @@ def until(events: Iterator[AnyEvent], *kinds: type[AnyEvent]) -> list[AnyEvent]:
     return seen
 
 
+@pytest.mark.slow
 def test_a_child_is_steered_between_two_rounds_and_says_when(engine: EngineProcess):
     """After Steered every round is as it says, and none before it; the text is that of plain decoding."""
     events = engine.events()

@@ -147,7 +147,7 @@ def test_no_answer_names_a_flag_or_a_command_that_never_existed(plain, every):
     assert unknown_flags(said) | unknown_commands(said) <= RETIRED
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_speculation_writes_the_very_text_of_plain_decoding(plain, said_plain, draft):
     """As it ships, in int8: no near ties, because rows are equal bit for bit."""

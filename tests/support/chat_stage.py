@@ -53,6 +53,8 @@ async def all_heard(pilot: Pilot[None], timeout: float = PATIENCE_SECONDS) -> bo
     """Whether whatever was sent has been read. Textual's own asks every widget after each key, also those that wait for
     something to read: two of three messages of a test were such questions, a quarter of its time."""
     app, heard, asked = pilot.app, asyncio.Event(), 0
+    if not app.screen_stack:
+        return False  # the chat is over
 
     def answered() -> None:
         nonlocal asked

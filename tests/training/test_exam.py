@@ -219,6 +219,7 @@ def test_more_than_half_of_a_question_in_one_other_is_a_leak():
     assert list(leaks(["Stop key?"], ["the stop key is Esc"])) == []
 
 
+@pytest.mark.slow
 def test_a_leak_into_the_corpus_would_be_found(exam: Exam):
     """Each question, put among what is trained, whole and with other words around it."""
     asked = phrasings((*exam.known, *exam.unknown))

@@ -301,6 +301,7 @@ def test_a_network_begins_as_an_average_of_words(
     assert sum(a == b for a, b in zip(chosen, right, strict=True)) > 0.5 * len(asked)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("talks", [False, True])
 def test_where_answers_are_only_begun_tasks_and_tones_are_whole(talks: bool, text: corpus.Corpus, words: Tokenizer):
     author = dialogue.Author(text, words, 0, 1.0, talks=talks)

@@ -496,7 +496,7 @@ async def test_unload_gives_back_the_question_that_waits_and_leaves_an_answer_al
         await stage.sees("Bye.", "idle")
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("command", ["/continue", "/retry", "/compare", "/spec on", "/bench"])
 async def test_a_command_that_must_wait_stays_in_the_prompt(command: str):
     """While the model is loaded again; sent once more then, it runs."""

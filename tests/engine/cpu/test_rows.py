@@ -57,6 +57,7 @@ def check(decoder: PackedDecoder, ids: Tensor, start: int, widths: Iterable[int]
         assert torch.equal(in_pieces(decoder, ids, start, width), alone), (start, width)
 
 
+@pytest.mark.sampled(2)
 @every_shape
 @every_kind
 @every_isa
@@ -69,6 +70,7 @@ def test_a_row_is_the_same_at_every_width(isa: Isa, kind: PackedFormat, shape: s
     check(decoder, ids, 0, (5, MAX_DRAFT + 1, 127, 128, 150))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(("shape", "threads"), [("grouped queries", 2), ("all at once", 3)])
 @every_kind
 def test_a_row_is_the_same_by_any_number_of_threads(kind: PackedFormat, shape: str, threads: int) -> None:
