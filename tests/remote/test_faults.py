@@ -117,7 +117,7 @@ def test_an_error_inside_a_stream_is_the_servers_own_sentence():
     error = b'data: {"error": {"message": "out\\u001b[31m of memory", "code": 500}}\n\n'
     text, failure = failing(Answer([*OK[:2], error]))
     assert text == "Hello"
-    assert failure.message.endswith("failed: out\u241b[31m of memory")
+    assert failure.message.endswith("failed: out\u241b[31m of memory.")
 
 
 def test_thoughts_come_as_the_transcript_knows_them():
