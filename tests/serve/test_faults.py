@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from contextlib import closing
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.support.hostile.request import request
 from tests.support.served import PATIENCE, TRAP, Object, Server, environment, events, started, until
 
 pytestmark = pytest.mark.heavy
@@ -92,6 +94,19 @@ def test_who_waits_and_leaves_lets_the_next_one_in(served: Server):
         until(lambda: served.queue == (1, 0), "those that waited have left")
     served.wait_until_idle()
     assert served.predicted() - before <= ROUND
+
+
+def test_a_client_that_does_not_read_holds_no_one_up(served: Server):
+    """Its answer is written, and waits for it; the next one is asked meanwhile."""
+    before = served.predicted()
+    with closing(socket.socket()) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+        line.connect(("127.0.0.1", served.port))
+        told = json.dumps({**ENDLESS, "stream": True, "max_tokens": 200, "localspec": {"tokens": True}})
+        line.sendall(request("POST", "/v1/completions", told.encode()))
+        assert served.complete("To stop a model,", max_tokens=2)["usage"]["completion_tokens"] == 2
+        served.wait_until_idle()
+    assert served.predicted() - before == 202
 
 
 # --- too many
