@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         NoSuchChat,
         NotDownloaded,
         PullError,
+        RemoteError,
         UsageError,
     )
     from localspec.core.requests import DraftModel, EarlyExit, Message, Reference, SpecWish
@@ -49,7 +50,7 @@ _WHERE = {
         (
             "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "Divergence",
             "DoesNotFit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError",
-            "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "UsageError",
+            "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "RemoteError", "UsageError",
         ),
         "localspec.core.errors",
     ),
@@ -57,8 +58,9 @@ _WHERE = {
 __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "Divergence",
     "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair",
-    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Reference", "Result",
-    "SpecWish", "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair", "pull", "pull_events",
+    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Reference",
+    "RemoteError", "Result", "SpecWish", "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair",
+    "pull", "pull_events",
 ]  # fmt: skip
 
 

@@ -18,7 +18,7 @@ CLONE = Path(__file__).parents[1]
 ROOT = CLONE / "localspec"
 WORKSHOPS = ("benchmarks", "training")  # beside the package, outside the wheel; the first knows the second
 
-# Rooms of one row do not know each other. serve and remote are to come.
+# Rooms of one row do not know each other. remote is to come.
 ROWS = [
     "core",
     "models",
@@ -33,6 +33,7 @@ ROWS = [
 ROW = {name: row for row, names in enumerate(ROWS) for name in names.split()}
 
 HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "tokenizers", "jinja2", "huggingface_hub"}
+HEAVY |= {"starlette", "uvicorn"}
 NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
 NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
 ROOMS_OF_TENSORS = ("engine", "loading", "runtime.attach", "runtime.open", "bench", "cli.doctor")
@@ -218,7 +219,8 @@ def test_the_engine_knows_no_text_and_no_network():
 
 
 def test_nobody_asks_the_network():
-    assert within(uses(*NETWORK), "hub", "remote") == set()
+    assert within(uses(*NETWORK), "hub", "remote", "serve") == set()
+    assert within(uses("starlette", "uvicorn", "h11"), "serve") == set()
 
 
 def test_nobody_opens_a_database():
@@ -322,13 +324,25 @@ def test_the_hub_seen_from_the_parent_imports_neither_its_library_nor_torch():
     assert loaded & {"huggingface_hub", "httpx", "httpx2", "torch", "numba", "transformers", "textual"} == set()
 
 
+def test_the_chat_imports_no_server():
+    """Nor do the commands that look for one (check 25)."""
+    loaded = modules_after("import localspec.tui.app, localspec.serve.running, localspec.cli.serving_text")
+    assert loaded & {"starlette", "uvicorn", "h11", "torch"} == set()
+
+
+def test_the_server_itself_runs_no_model():
+    """The engine is in its child; the parent must not hold torch beside it."""
+    loaded = modules_after("import localspec.serve.run, localspec.cli.serving")
+    assert loaded & {"torch", "numba", "transformers", "textual"} == set()
+
+
 def test_the_hubs_process_plans_without_torch():
     loaded = modules_after("import localspec.hub.prepare, localspec.hub.remote_pair")
     assert loaded & {"torch", "numba", "transformers", "textual"} == set()
 
 
 HELPS = ["--help", "--version", "chat --help", "run -h", "bench -h", "doctor -h"]
-HELPS += ["history -h", "history ls -h", "config -h"]
+HELPS += ["history -h", "history ls -h", "config -h", "serve -h", "ps -h", "stop -h"]
 
 
 @pytest.mark.parametrize("arguments", [words.split() for words in HELPS], ids=HELPS)

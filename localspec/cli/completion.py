@@ -40,3 +40,12 @@ def deletable(_: click.Context, __: click.Parameter, typed: str) -> list[Complet
     from localspec.models import hub_cache
 
     return [CompletionItem(name) for name in hub_cache.repositories() if name.startswith(typed)]
+
+
+def remotes(_: click.Context, __: click.Parameter, typed: str) -> list[CompletionItem]:
+    """Servers that models.toml names."""
+    from localspec.models.catalog import Catalog
+
+    with suppress(LocalspecError):
+        return [CompletionItem(name) for name in Catalog.load().remotes if name.startswith(typed)]
+    return []

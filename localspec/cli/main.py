@@ -29,9 +29,11 @@ from localspec.cli.moved import where_it_went
 from localspec.cli.names import MODEL_NAME
 from localspec.cli.options import given_load_options, given_sampling, load_options, sampling_options, setting
 from localspec.cli.pull import pull
+from localspec.cli.remote import remote
+from localspec.cli.serve import ps, serve, stop
 from localspec.cli.synonyms import ours
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import GenerateRequest, Message
+from localspec.core.requests import LOAD_OPTIONS, GenerateRequest, Message
 from localspec.core.version import __version__
 from localspec.core.weight_formats import LISTED
 
@@ -57,6 +59,8 @@ def cli() -> None:
 @click.option("-s", "--system", metavar="TEXT", help="System prompt.")
 @click.option("-c", "--continue", "latest", is_flag=True, help="Continue the chat used last.")
 @click.option("--chat", "chat_id", metavar="ID", help="Continue this chat; the beginning of its id is enough.")
+@click.option("--server", metavar="URL", help="Chat with this server instead; MODEL is then a model's name there.")
+@click.option("--key-env", metavar="NAME", help="The environment variable that holds the server's key.")
 @click.option("--no-history", is_flag=True, help="Do not save this chat.")
 @click.option("--inline", is_flag=True, help="Run inline below the prompt instead of full screen.")
 @setting("--theme", metavar="NAME", help="Colour theme: built in, or one of your themes/*.toml beside config.toml.")
@@ -72,13 +76,15 @@ def chat(
 ) -> int:
     """Chat in the terminal with MODEL, a key or a folder (default: guide, built in).
 
-    MODEL may also be a GGUF file, or a model of another program as listed by Ctrl+O: ollama:qwen3:8b.
+    MODEL may also be a GGUF file, a model of another program as listed by Ctrl+O (ollama:qwen3:8b), or a server that
+    `localspec remote add` has named.
 
     Chats are saved on this computer. A continued chat uses its own model, unless MODEL names another.
     """
     start_without_collecting()
     from localspec import history as chats
     from localspec.cli.pulling.missing import own_model_named, pull_if_missing
+    from localspec.cli.remote_chat import chat_with, named_remote, refuse_local, remote_tuning
     from localspec.config.reading import read
     from localspec.runtime.draft_choice import check
     from localspec.tui import app
@@ -88,6 +94,13 @@ def chat(
         raise UsageError("--continue, --chat and --no-history cannot be combined.", hint="Use one of them.")
     settings = read()
     past = chats.recall(chat_id) if latest or chat_id is not None else None
+    kept_model = past.chat.model_key if past else ""
+    if remote := named_remote(model, given["server"], given["key_env"], kept_model):
+        refuse_local(name for name in LOAD_OPTIONS if is_given(name))
+        tuned = remote_tuning(settings, remote, given_sampling(given))
+        notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
+        kept = settings.chat.history and not no_history
+        return chat_with(remote, tuned, system, past, history=kept, theme=theme, inline=inline, notices=notice)
     laid = laid_to_config() if model is None and past is None else nullcontext()
     with laid, own_model_named(past.chat if past and not model else None):
         model = model or (past.chat.model_key if past else settings.default_model)
@@ -217,7 +230,7 @@ def bench(output: str, **given: Any) -> None:
 @cli.command()
 @click.argument("model", default="guide", shell_complete=completions)
 @load_options
-@click.option("-n", "--prompts", type=click.IntRange(1), default=8, show_default=True, help="Number of prompts.")
+@click.option("--prompts", type=click.IntRange(1), default=8, show_default=True, help="Number of prompts.")
 @click.option("--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Tokens per answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:
@@ -253,7 +266,7 @@ def doctor(as_json: bool) -> int:
     return int(report.is_broken)
 
 
-for command in (pull, ls, show, rm, verify_files, fit, pair, history, config):
+for command in (pull, ls, show, rm, verify_files, fit, pair, serve, ps, stop, remote, history, config):
     cli.add_command(command)
 
 

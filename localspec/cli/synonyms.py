@@ -19,16 +19,14 @@ SYNONYMS = {
     **dict.fromkeys(("settings", "set"), SETTINGS),
     **dict.fromkeys(("status", "check"), CHECKS),
     "benchmark": "localspec bench MODEL",
+    "server": "localspec serve",
     "version": "localspec --version",
     "help": "localspec --help",
 }
 ELSEWHERE = {
-    "ps": f"No model stays loaded between commands. Models on this machine: {LISTS}",
-    "stop": "No model stays loaded between commands. A download is stopped by: localspec pull --stop MODEL",
     "search": "Models are searched in the chat: localspec chat, Ctrl+O, Hub. Saved chats: localspec history search",
     "create": f"There is nothing to create: a folder or GGUF file runs as it is. Try: {CHATS} ./FILE.gguf",
     "login": "Log in with the hub's own program: hf auth login",
-    **dict.fromkeys(("serve", "server"), f"There is no server in this version. Try: {CHATS}, or {ANSWERS}"),
     **dict.fromkeys(("update", "upgrade"), "Upgrade it as it was installed, e.g.: pip install --upgrade localspec"),
 }
 

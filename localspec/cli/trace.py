@@ -6,7 +6,7 @@ Knows the records of a trace and files; no engine.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import BinaryIO
@@ -14,10 +14,17 @@ from typing import BinaryIO
 import msgspec
 
 from localspec.core.errors import UsageError
+from localspec.core.events import Event
 from localspec.core.trace import VERSION, TracedRound, TraceEnd, TraceHead, TraceLine
 from localspec.core.whole_file import cannot_be_written, create
 
 LONGEST = 1 << 20  # bytes of a line: a round of 17 tokens has a few thousand
+
+
+class Versioned(Event, frozen=True, tag="trace"):
+    """What every version's head has."""
+
+    version: int
 
 
 class TraceFile:
@@ -46,14 +53,31 @@ def new_trace(file: Path) -> Iterator[TraceFile]:
 
 
 def read_trace(file: Path) -> Iterator[TraceLine]:
-    """Yields the head and the rounds, line by line; UsageError for what is no trace."""
-    if not file.is_file():
-        raise UsageError(f"There is no file '{file}'.", hint=f"Write one: {EXAMPLE}")
-    with file.open("rb") as stream:
+    """Yields the head, the rounds and the end, line by line; UsageError for what is no trace. A last line that was cut
+    in the middle is left out: the program that wrote it was killed."""
+    with opened(file) as stream:
+        ended, number = False, 0
         for number, line in enumerate(lines(stream), start=1):
-            yield parse(line, number, file)
-        if stream.tell() == 0:
+            if ended:
+                raise no_trace(file, f"line {number} comes after its end")
+            if number > 1 and is_cut(line):
+                return
+            found = parse(line, number, file)
+            ended = isinstance(found, TraceEnd)
+            yield found
+        if number == 0:
             raise no_trace(file, "it is empty")
+
+
+def opened(file: Path) -> BinaryIO:
+    try:
+        return file.open("rb")
+    except FileNotFoundError as fault:
+        raise UsageError(f"There is no file '{file}'.", hint=f"Write one: {EXAMPLE}") from fault
+    except IsADirectoryError as fault:
+        raise no_trace(file, "it is a folder") from fault
+    except OSError as fault:
+        raise no_trace(file, f"it cannot be read ({fault.strerror})") from fault
 
 
 def lines(stream: BinaryIO) -> Iterator[bytes]:
@@ -61,20 +85,38 @@ def lines(stream: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
+def is_cut(line: bytes) -> bool:
+    """Whether the file ends in the middle of this line."""
+    if line.endswith(b"\n") or len(line) > LONGEST:
+        return False
+    try:
+        msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return True
+    return False
+
+
 def parse(line: bytes, number: int, file: Path) -> TraceLine:
     """The record of a line; the first one is the head, and no other is."""
+    if number == 1:
+        check_version(line, file)
     try:
         found = DECODER.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise no_trace(file, f"line {number} is none of its records") from fault
     if isinstance(found, TraceHead) != (number == 1):
         raise no_trace(file, "its first line is not the head" if number == 1 else f"line {number} is another head")
-    if isinstance(found, TraceHead) and found.version != VERSION:
-        raise UsageError(
-            f"'{file}' is a trace of version {found.version}, and this localspec reads version {VERSION}.",
-            hint="Write it again, or use the localspec that wrote it.",
-        )
     return found
+
+
+def check_version(line: bytes, file: Path) -> None:
+    """UsageError for a head of another version, whatever else it has. What is no head is left to others."""
+    with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        if (version := VERSIONED.decode(line).version) != VERSION:
+            raise UsageError(
+                f"'{file}' is a trace of version {version}, and this localspec reads version {VERSION}.",
+                hint="Write it again, or use the localspec that wrote it.",
+            )
 
 
 def no_trace(file: Path, why: str) -> UsageError:
@@ -82,4 +124,5 @@ def no_trace(file: Path, why: str) -> UsageError:
 
 
 EXAMPLE = 'localspec run MODEL "PROMPT" --trace FILE'
+VERSIONED: msgspec.json.Decoder[Versioned] = msgspec.json.Decoder(Versioned)
 DECODER: msgspec.json.Decoder[TraceLine] = msgspec.json.Decoder(TraceHead | TracedRound | TraceEnd)

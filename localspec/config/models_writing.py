@@ -27,10 +27,40 @@ def store_model(key: str, fields: Mapping[str, Any], draft: Mapping[str, Any] | 
     return file
 
 
+def store_remote(name: str, fields: Mapping[str, Any]) -> Path:
+    """Writes [remotes.NAME] whole; returns the file. UsageError where the result could not be read again."""
+    import tomlkit
+
+    file = paths.models_file()
+    document: Any = tomlkit.parse(written(file))
+    table = child(child(document, "remotes", is_super=True), name)
+    table.clear()
+    table.update(fields)
+    check(document.unwrap(), file, name)
+    save(file, tomlkit.dumps(document))
+    return file
+
+
+def remove_remote(name: str) -> Path:
+    """Removes [remotes.NAME] from the user's file; returns it. UsageError where there is none."""
+    import tomlkit
+
+    file = paths.models_file()
+    document: Any = tomlkit.parse(written(file))
+    remotes = document.get("remotes")
+    if not isinstance(remotes, MutableMapping) or name not in remotes:
+        raise UsageError(f"There is no server '{name[:100]}' in {file}.", hint="List them: localspec remote ls")
+    remotes.pop(name)
+    if not remotes:
+        document.pop("remotes")
+    save(file, tomlkit.dumps(document))
+    return file
+
+
 def check_key(key: str, repo: str) -> None:
     """UsageError for a name that models.toml could not give to this repository, that is the built-in model's, or a
     file that cannot be written."""
-    shipped = checked(read(paths.packaged("models.toml")), paths.packaged("models.toml"))
+    shipped = checked(read(paths.packaged("models.toml")), paths.packaged("models.toml")).models
     if any(key in (name, *table.aliases) for name, table in shipped.items() if table.path is not None):
         raise UsageError(f"'{key}' is the built-in model's name.", hint="Choose another: --as KEY")
     changed(paths.models_file(), key, {"repo": repo}, None)

@@ -4,12 +4,13 @@ LocalspecError
 ├── UsageError            2  the command line, a setting or an option is wrong
 ├── CatalogError          2  models.toml cannot be read
 ├── NotDownloaded         3  unknown model, or known and not on disk
-├── AccessDenied          4  the hub refuses the files
+├── AccessDenied          4  the hub refuses the files, or a server the key
 ├── DoesNotFit            5  memory or disk
 ├── ContextOverflow       5  the conversation is longer than the context
 ├── IncompatiblePair      6  the drafter does not speak the target's tokens
 ├── Divergence            6  drafted text is not plain text
 ├── PullError             7  the network, or bytes that are not what was promised
+├── RemoteError           7  a server cannot be reached, or answers with what is none
 ├── CheckpointError       1  the files of a model are broken, hostile, or of a kind we cannot run
 ├── HistoryError          1  the file with the chats cannot be read or written
 ├── NoSuchChat            3  the history has no such chat
@@ -64,7 +65,7 @@ class NotDownloaded(LocalspecError):
 
 
 class AccessDenied(LocalspecError):
-    """The hub refuses the files. The user logs in or accepts the licence."""
+    """The hub refuses the files: the user logs in or accepts the licence. Or a server refuses the key, or wants one."""
 
     code, exit_code = "access_denied", 4
 
@@ -111,6 +112,13 @@ class PullError(LocalspecError):
     """A download failed or its bytes are wrong. The user runs the same command again."""
 
     code, exit_code = "pull", 7
+
+
+class RemoteError(LocalspecError):
+    """A server cannot be reached, is busy, or sends what is no answer. What was written is kept. The user asks
+    again."""
+
+    code, exit_code = "remote", 7
 
 
 class CheckpointError(LocalspecError):

@@ -1,7 +1,7 @@
 """The events that screen, Python, pipe and JSON lines share: frozen records, distinguished by `type`.
 
-A generation is Prefill*, (Step | Notice)*, Done or Failure; Steered may come at any time, also outside of one. Knows
-nothing about engines or readers.
+A generation is Prefill*, (Step | Text | Notice)*, Done or Failure; Steered may come at any time, also outside of one.
+Knows nothing about engines or readers.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Token(Record, frozen=True):
 
 class ModelCard(Record, frozen=True):
     """The loaded target. `quant` is the weight format, `context_max` in tokens; `layers` 0: unknown. `revision` is the
-    version of the weights; `sampling` its own sampling defaults, by option."""
+    version of the weights; `sampling` its own sampling defaults, by option. `server`: the address of a server that runs
+    it elsewhere; of such a one only what the server says is known."""
 
     name: str
     quant: str
@@ -75,6 +76,7 @@ class ModelCard(Record, frozen=True):
     layers: int = 0
     revision: str = ""
     sampling: dict[str, int | float] = {}
+    server: str = ""
 
     @property
     def is_offloaded(self) -> bool:
@@ -85,6 +87,9 @@ class ModelCard(Record, frozen=True):
 class SpecCard(Record, frozen=True):
     """The drafter: kind "lookup", "model", "early-exit" or "off" where there is none; `reason` says why. `lookup`: a
     look-up in front of it drafts, too.
+
+    Kind "server": a server speculates, or does not; `name` is what it says of that, and `reason` why it cannot be
+    switched from here, "" if it can.
 
     `mode`: "on" drafts `k` tokens, "auto" lets a policy decide, "off" is the user's choice. `translated`: the draft
     model has another tokenizer.
@@ -140,7 +145,11 @@ class DrafterSums(Record, frozen=True):
 
 
 class Stats(Record, frozen=True):
-    """The sums of one generation. Rates are properties, added to JSON by `stats.to_dict`. Times in milliseconds."""
+    """The sums of one generation. Rates are properties, added to JSON by `stats.to_dict`. Times in milliseconds.
+
+    `draft_kind` is a drafter's, "off" for none; of a server's answer "server" where the server reports its drafts,
+    "unreported" where it does not, and "shared" where only totals are known that other users are in.
+    """
 
     prompt_n: int = 0
     cached_n: int = 0
@@ -274,6 +283,12 @@ class Step(Event, frozen=True):
         return "".join(token.text for token in self.tokens)
 
 
+class Text(Event, frozen=True):
+    """A piece of an answer whose tokens and rounds are not known, as most servers send it; in no figure."""
+
+    text: str
+
+
 class Notice(Event, frozen=True):
     """A message that the user should read and need not act on. level: "info" or "warning"."""
 
@@ -301,4 +316,4 @@ class Failure(Event, frozen=True):
     prompt_n: int = 0
 
 
-AnyEvent = Loading | Ready | Steered | Prefill | Step | Notice | Done | Failure
+AnyEvent = Loading | Ready | Steered | Prefill | Step | Text | Notice | Done | Failure

@@ -142,6 +142,11 @@ def loaded_dir() -> Path:
     return made(state_dir() / "loaded")
 
 
+def serving_dir() -> Path:
+    """The folder with a file for each server that runs."""
+    return made(state_dir() / "serving")
+
+
 def pairs_file() -> Path:
     """The file of verdicts about pairs of tokenizers."""
     return state_dir() / "pairs.json"

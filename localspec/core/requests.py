@@ -289,3 +289,18 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     draft_probabilities: bool = False
     template: Template | None = None
     references: tuple[Reference, ...] = ()
+
+    def __post_init__(self) -> None:
+        """UsageError for what is no Unicode text, such as half of a character that needs two."""
+        texts = (self.prompt or "", *(message.content for message in self.messages or ()), *self.stop)
+        if not all(is_text(text) for text in texts):
+            raise UsageError("The text has characters that are not valid Unicode.", hint="Convert it to UTF-8 first.")
+
+
+def is_text(text: str) -> bool:
+    """Whether every character can be written as UTF-8: lone surrogates cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

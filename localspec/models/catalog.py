@@ -20,7 +20,16 @@ from localspec.core.events import DraftLength
 from localspec.core.requests import DraftRequest, SamplingOptions
 from localspec.core.weight_formats import ListedFormat
 from localspec.models import hub_cache
-from localspec.models.catalog_file import DraftTable, FoldingTable, ModelTable, checked, over, read
+from localspec.models.catalog_file import (
+    CatalogFile,
+    DraftTable,
+    FoldingTable,
+    ModelTable,
+    RemoteTable,
+    checked,
+    over,
+    read,
+)
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import name_of
 from localspec.models.gguf.quants import quant_of, whole
@@ -75,9 +84,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Catalog:
-    """The known models, in the file's order."""
+    """The known models and servers, in the file's order."""
 
     models: dict[str, ModelTable]
+    remotes: dict[str, RemoteTable] = field(default_factory=dict)
 
     @classmethod
     def load(cls, file: Path | None = None) -> Catalog:
@@ -85,8 +95,12 @@ class Catalog:
         source = file or paths.packaged("models.toml")
         found, own = read(source), None if file else _own_file()
         if own is None:
-            return cls(checked(found, source))
-        return cls(checked(over(read(own), found, own.parent), own))
+            return cls._of(checked(found, source))
+        return cls._of(checked(over(read(own), found, own.parent), own))
+
+    @classmethod
+    def _of(cls, written: CatalogFile) -> Catalog:
+        return cls(written.models, written.remotes)
 
     def resolve(self, name: str) -> Entry:
         """The Entry of a key, an alias, a folder, a GGUF file, a cached repository or a model of another program;

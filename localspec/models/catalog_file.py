@@ -37,6 +37,10 @@ Context = Annotated[int, msgspec.Meta(ge=2)]
 Commit = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}$")]
 GgufPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$))[^\\\x00-\x1f]{1,300}\.[gG][gG][uU][fF]$")]
 
+Address = Annotated[str, msgspec.Meta(pattern=r"^https?://[!-~]{1,292}$")]
+Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+ServerKind = Literal["localspec", "llama-server", "vllm", "sglang", "lmstudio", "ollama", "openai"]
+
 
 class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[models.KEY.draft] and [models.KEY.drafts.NAME] as written. Which kinds there are, the engine's table says.
@@ -81,14 +85,25 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     drafts: dict[Name, DraftTable] = {}
 
 
+class RemoteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """[remotes.NAME] as written: a server that another program runs. `model` is its name there, `key_env` the
+    environment variable that holds its key, `kind` what the server is, where that is not to be found out."""
+
+    url: Address
+    model: str | None = None
+    key_env: Variable | None = None
+    kind: ServerKind | None = None
+
+
 class CatalogFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """models.toml as written."""
 
     schema_version: int
     models: dict[Name, ModelTable] = {}
+    remotes: dict[Name, RemoteTable] = {}
 
 
-TABLES = (CatalogFile, ModelTable, FoldingTable, DraftTable, SamplingOptions)
+TABLES = (CatalogFile, ModelTable, FoldingTable, DraftTable, RemoteTable, SamplingOptions)
 FIELDS = sorted({name for table in TABLES for name in table.__struct_fields__})
 
 
@@ -107,7 +122,7 @@ def read(source: Path) -> dict[str, Any]:
         raise CatalogError(f"{source}: {explain(str(error))}.", hint=EDIT) from error
 
 
-def checked(found: Mapping[str, Any], source: Path) -> dict[str, ModelTable]:
+def checked(found: Mapping[str, Any], source: Path) -> CatalogFile:
     refuse_misplaced(found, source)
     try:
         written = msgspec.convert(found, CatalogFile, builtin_types=(datetime, date, time))
@@ -115,7 +130,7 @@ def checked(found: Mapping[str, Any], source: Path) -> dict[str, ModelTable]:
         said = explain(str(error))
         raise CatalogError(f"{source}: {said}{'' if said.endswith('?') else '.'}", hint=EDIT) from error
     check(source, written)
-    return written.models
+    return written
 
 
 def refuse_misplaced(found: Mapping[str, Any], source: Path) -> None:
@@ -178,6 +193,9 @@ def check(source: Path, written: CatalogFile) -> None:
         for word in (key, *table.aliases):
             if seen.setdefault(word, key) != key:
                 raise CatalogError(f"{source}: '{word}' names both '{seen[word]}' and '{key}'.", hint=EDIT)
+    for name in written.remotes:
+        if name in seen:
+            raise CatalogError(f"{source}: '{name}' names both a model and a server.", hint=EDIT)
 
 
 def explain(message: str) -> str:

@@ -1,6 +1,7 @@
-"""A pair in other programs' words: vLLM's speculative configuration, and llama-server's command.
+"""A pair in other programs' words: vLLM's speculative configuration, llama-server's and SGLang's command.
 
-Their options are those of the programs' own documentation (pull-serve.md, D2). Runs nothing and reads no files.
+Their options are those of the programs' own documentation (pull-serve.md, D2; of SGLang docs/advanced_features/
+speculative_decoding.md). Runs nothing and reads no files.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Literal
 from localspec.core.errors import IncompatiblePair, UsageError
 from localspec.runtime.pairs import TRANSLATE
 
-Program = Literal["vllm", "llama-server"]
-PROGRAMS: tuple[Program, ...] = ("vllm", "llama-server")
+Program = Literal["vllm", "llama-server", "sglang"]
+PROGRAMS: tuple[Program, ...] = ("vllm", "llama-server", "sglang")
 DEFAULT_DRAFT = 5  # tokens; these programs have no "auto"
 DEFAULT_CONTEXT = 8192
 LOOKUP, EARLY_EXIT = "lookup", "early-exit"
@@ -39,7 +40,10 @@ class OtherPair:
 def printed(pair: OtherPair, program: str) -> str:
     """The command that runs the pair there; UsageError for an early exit, which no other program has."""
     if program not in PROGRAMS:
-        raise UsageError(f"There is no command for '{program[:40]}'.", hint=f"Use --print {' or '.join(PROGRAMS)}.")
+        raise UsageError(
+            f"There is no command for '{program[:40]}'.",
+            hint=f"Use --print {', '.join(PROGRAMS[:-1])} or {PROGRAMS[-1]}.",
+        )
     if pair.drafter.partition(":")[0] == EARLY_EXIT:
         raise UsageError(
             f"Only localspec drafts with an early exit of {pair.target}: {program} cannot.",
@@ -50,7 +54,12 @@ def printed(pair: OtherPair, program: str) -> str:
             f"'{pair.drafter}' cannot draft for '{pair.target}' in any program ({pair.reason}).",
             hint=f"Find one that can: localspec pair {pair.target} --hub",
         )
-    return vllm(pair) if program == "vllm" else llama_server(pair)
+    match program:
+        case "vllm":
+            return vllm(pair)
+        case "sglang":
+            return sglang(pair)
+    return llama_server(pair)
 
 
 def vllm(pair: OtherPair) -> str:
@@ -74,17 +83,34 @@ def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
 def llama_server(pair: OtherPair) -> str:
     """llama-server loads GGUF files, which localspec does not make: where the models are none, their places are left
     open. Without --spec-type it would load the drafter and never use it."""
-    if pair.reason == TRANSLATE:
-        raise IncompatiblePair(
-            f"'{pair.drafter}' has another tokenizer than '{pair.target}', and llama-server does not translate.",
-            hint=f"Find one with the same: localspec pair {pair.target} --hub",
-        )
+    refuse_translation(pair, "llama-server")
     target = file_of(pair.target, "T.gguf")
     context = f"-c {pair.context} --metrics"
     if pair.drafter == LOOKUP:
         return f"llama-server -m {target} --spec-type ngram-mod {context}"
     draft = f"-md {file_of(pair.drafter, 'D.gguf')} --spec-type draft-simple --spec-draft-n-max {pair.num_draft_tokens}"
     return f"llama-server -m {target} {draft} {context}"
+
+
+def sglang(pair: OtherPair) -> str:
+    """A chain of drafts, without branches: one more token is verified than drafted. Its look-up runs on CUDA only."""
+    refuse_translation(pair, "SGLang")
+    first = f"python3 -m sglang.launch_server --model-path {shlex.quote(pair.target)} --context-length {pair.context}"
+    if pair.drafter == LOOKUP:
+        options = f"--speculative-algorithm NGRAM --speculative-num-draft-tokens {pair.num_draft_tokens}"
+        return f"{first} {options} --enable-metrics"
+    draft = f"--speculative-algorithm STANDALONE --speculative-draft-model-path {shlex.quote(pair.drafter)}"
+    length = f"--speculative-num-steps {pair.num_draft_tokens} --speculative-eagle-topk 1"
+    return f"{first} {draft} {length} --speculative-num-draft-tokens {pair.num_draft_tokens + 1} --enable-metrics"
+
+
+def refuse_translation(pair: OtherPair, program: str) -> None:
+    """IncompatiblePair where the drafter has other tokens, which only vLLM and localspec translate."""
+    if pair.reason == TRANSLATE:
+        raise IncompatiblePair(
+            f"'{pair.drafter}' has another tokenizer than '{pair.target}', and {program} does not translate.",
+            hint=f"Find one with the same: localspec pair {pair.target} --hub",
+        )
 
 
 def file_of(model: str, stand_in: str) -> str:

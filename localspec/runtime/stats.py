@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from localspec.core.events import AnyEvent, Done, DrafterSums, Event, Prefill, Ready, Stats, Step
+from localspec.core.served import SERVER, UNREPORTED
 
 PROBES_NEEDED = 10  # in a mean of fewer a single one decides: the screen shows ×–
 MEDIAN_OF = 3  # rounds, at least
@@ -174,7 +175,7 @@ class Tally:
         self.meter = SpeedMeter()
         memory = ready.memory
         self._base = self._stats = Stats(
-            draft_kind=ready.spec.kind,
+            draft_kind=UNREPORTED if ready.spec.kind == SERVER else ready.spec.kind,
             target_bytes=memory.target_bytes,
             drafter_bytes=memory.drafter_bytes,
             kv_bytes=memory.kv_bytes,

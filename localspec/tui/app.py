@@ -227,7 +227,7 @@ def start_tracker() -> None:
         sys.warnoptions.remove(NO_WARNINGS)
 
 
-def run(
+def run(  # noqa: PLR0913 - what the command line says of a screen
     tuning: Tuning,
     system: str | None = None,
     past: OpenChat | None = None,
@@ -236,16 +236,19 @@ def run(
     theme: str | None = None,
     inline: bool = False,
     notices: tuple[Notice, ...] = (),
+    make_engine: Callable[[], Engine] | None = None,
 ) -> int:
     """Chat until the user leaves, going on with `past` if there is one. The exit code is a failed start's, else 0.
-    `inline`: below the shell's last line, where the end of the chat stays."""
+    `inline`: below the shell's last line, where the end of the chat stays. `make_engine`: of a server; None for the
+    engine on this machine."""
     from localspec.history import Writer
     from localspec.runtime.worker import EngineProcess
 
     if inline and sys.platform == "win32":
         raise UsageError("--inline does not work on Windows.", hint="Leave it out.")
     if lack := no_screen():
-        raise UsageError(lack, hint=f'Try: localspec run {tuning.load.model} "your question"')
+        hint = "" if tuning.server else f'Try: localspec run {tuning.load.model} "your question"'
+        raise UsageError(lack, hint=hint)
     looks = look(tuning.config, theme, paths.themes_dir())
     looks = replace(looks, notices=(*notices, *looks.notices))
     sink = Writer(chat=past.chat if past else None) if history else None
@@ -253,7 +256,8 @@ def run(
     recorder = HistoryRecorder(sink, begun, titled=tuning.config.chat.title == "first-line")
     if past is not None:
         recorder.called(past.chat.title)
-    app = ChatApp(lambda: EngineProcess(tuning.load), system, recorder=recorder, past=past, tuning=tuning, looks=looks)
+    engine = make_engine or (lambda: EngineProcess(tuning.load))
+    app = ChatApp(engine, system, recorder=recorder, past=past, tuning=tuning, looks=looks)
     collect_at_rest()
     try:
         app.run(inline=inline, inline_no_clear=inline)

@@ -107,7 +107,20 @@ def test_a_drafter_that_fails_proves_nothing(folder: Path, monkeypatch: pytest.M
 def test_the_command_prints_a_table_or_json_and_its_exit_code_is_that_of_a_divergence(
     folder: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
-    words = ("verify", folder, "--draft", "lookup", "-n", "1", "--max-tokens", "8", "--quant", "fp32", "--threads", "1")
+    words = (
+        "verify",
+        folder,
+        "--draft",
+        "lookup",
+        "--prompts",
+        "1",
+        "--max-tokens",
+        "8",
+        "--quant",
+        "fp32",
+        "--threads",
+        "1",
+    )
     monkeypatch.setattr(proof, "prompts_for", lambda _: ASKED)
     code, out, _ = localspec(*words)
     assert code == 0

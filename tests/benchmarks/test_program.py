@@ -11,6 +11,7 @@ from localspec.core.errors import Cancelled, UsageError
 
 PROGRAMS = {
     "chat": "chat.__main__",
+    "copies": "copies",
     "exam": "exam.__main__",
     "exam.speed": "exam.speed",
     "levels": "levels",

@@ -152,8 +152,11 @@ def test_a_trace_without_an_end_says_so_and_no_line_is_wider_than_the_page():
         ([b'{"type":"step"}'], "line 1 is none of its records"),
         ([PLAIN], "its first line is not the head"),
         ([HEAD, HEAD], "line 2 is another head"),
-        ([HEAD, PLAIN, b'{"type":"round","proposed":['], "line 3 is none of its records"),
+        ([HEAD, PLAIN, b'{"type":"round","proposed":[\n'], "line 3 is none of its records"),
+        ([HEAD, PLAIN, b'{"type":"round"}'], "line 3 is none of its records"),
+        ([HEAD, TraceEnd("stop"), PLAIN], "line 3 comes after its end"),
         ([msgspec.structs.replace(HEAD, version=2)], "is a trace of version 2"),
+        ([b'{"type":"trace","version":3,"renamed":true}'], "is a trace of version 3"),
     ],
 )
 def test_what_is_no_trace_is_one_sentence(lines: list[Any], named: str, localspec: Program, tmp_path: Path):
@@ -163,11 +166,18 @@ def test_what_is_no_trace_is_one_sentence(lines: list[Any], named: str, localspe
     assert len(err.splitlines()) == 1
 
 
-def test_a_file_that_is_not_there_is_one_sentence(localspec: Program, tmp_path: Path):
-    for file in (tmp_path / "none", tmp_path):
+def test_what_cannot_be_read_is_one_sentence(localspec: Program, tmp_path: Path):
+    for file, named in ((tmp_path / "none", "There is no file"), (tmp_path, "it is a folder")):
         code, _, err = localspec("trace", file)
         assert (code, len(err.splitlines())) == (2, 1)
-        assert "There is no file" in err
+        assert named in err
+
+
+def test_what_a_killed_program_wrote_is_shown_but_for_a_cut_line(localspec: Program, tmp_path: Path):
+    code, out, _ = localspec("trace", written(tmp_path / "x.jsonl", HEAD, PLAIN, b'{"type":"round","proposed":['))
+    assert code == 0
+    assert "1 tokens in 1 rounds" in out
+    assert "the program was killed" in out
 
 
 def test_a_stop_string_in_mid_draft_leaves_the_rest_untested():

@@ -42,6 +42,7 @@ EXIT_CODES = {  # docs/cli.md
     "IncompatiblePair": 6,
     "Divergence": 6,
     "PullError": 7,
+    "RemoteError": 7,
     "Cancelled": 130,
 }
 

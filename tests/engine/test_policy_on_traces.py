@@ -7,9 +7,10 @@ from statistics import fmean
 
 import pytest
 
+from benchmarks.recorded import recorded
 from localspec.engine.policy.auto import Auto
 from localspec.engine.policy.named import Constant
-from tests.support.trace_world import MACHINES, Answer, play, recorded, spent
+from tests.support.trace_world import MACHINES, Answer, play, spent
 
 pytestmark = pytest.mark.heavy
 
@@ -37,8 +38,9 @@ def answers(seed: int = 0) -> tuple[Answer, ...]:
     """Prose, code and copying in turn: one answer of each kind, then the other."""
     numbered = [(kind, index) for index in (0, 1) for kind in AGREEMENT]
     return tuple(
-        Answer(**recorded()[kind][index], agreement=AGREEMENT[kind], seed=100 * seed + place)
+        Answer(text.prompt, text.answer, agreement=AGREEMENT[kind], seed=100 * seed + place)
         for place, (kind, index) in enumerate(numbered)
+        for text in (recorded()[kind][index],)
     )
 
 

@@ -15,6 +15,18 @@ FIELDS = {
     "draft_model": {"method", "model", "num_speculative_tokens"},
     "ngram": {"method", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max"},
 }
+# SGLang's options, by algorithm (its docs/advanced_features/speculative_decoding.md)
+SGLANG = {
+    "STANDALONE": {
+        "--speculative-draft-model-path",
+        "--speculative-num-steps",
+        "--speculative-eagle-topk",
+        "--speculative-num-draft-tokens",
+    },
+    "NGRAM": {"--speculative-num-draft-tokens"},
+}
+# llama-server's, by type (common/arg.cpp, as llama-cpp-python 0.3.36 has it)
+LLAMA_SERVER = {"draft-simple": {"--spec-type", "--spec-draft-n-max"}, "ngram-mod": {"--spec-type"}}
 REASONS = ("same", "padding", "extra-tokens", "controls-differ")
 HOSTILE = "o/m'; rm -rf ~ #"
 
@@ -41,7 +53,8 @@ def test_vllms_configuration_is_json_of_its_fields(reason: str):
 
 
 def test_lookup_needs_no_second_model():
-    vllm, llama = (printed(OtherPair("o/target", "lookup"), program) for program in PROGRAMS)
+    vllm, llama, sglang = (printed(OtherPair("o/target", "lookup"), program) for program in PROGRAMS)
+    assert option(sglang, "--speculative-algorithm") == "NGRAM"
     assert config(vllm).keys() == FIELDS["ngram"]
     assert option(llama, "--spec-type") == "ngram-mod"
 
@@ -56,6 +69,27 @@ def test_llama_server_always_has_a_spec_type(drafter: str):
     assert drafter == "lookup" or option(command, "-md") == ("./draft.gguf" if "gguf" in drafter else "D.gguf")
 
 
+def flags(command: str, beginning: str) -> set[str]:
+    return {word for word in shlex.split(command) if word.startswith(beginning)}
+
+
+@pytest.mark.parametrize(("drafter", "algorithm"), [("o/draft", "STANDALONE"), ("lookup", "NGRAM")])
+def test_sglangs_options_are_those_of_its_algorithm(drafter: str, algorithm: str):
+    command = printed(OtherPair("o/target", drafter, "same", num_draft_tokens=4, context=4096), "sglang")
+    assert flags(command, "--speculative-") == {"--speculative-algorithm", *SGLANG[algorithm]}
+    assert option(command, "--speculative-algorithm") == algorithm
+    assert option(command, "--model-path") == "o/target"
+    assert option(command, "--context-length") == "4096"
+    assert option(command, "--speculative-num-draft-tokens") == ("5" if algorithm == "STANDALONE" else "4")
+
+
+@pytest.mark.parametrize(("drafter", "kind"), [("o/draft", "draft-simple"), ("lookup", "ngram-mod")])
+def test_llama_servers_options_are_those_of_its_type(drafter: str, kind: str):
+    command = printed(OtherPair("o/target", drafter, "same"), "llama-server")
+    assert flags(command, "--spec-") == LLAMA_SERVER[kind]
+    assert "--draft-max" not in command  # it was removed
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_early_exit_is_only_ours_and_lookup_is_offered(program: str):
     with pytest.raises(UsageError, match="Only localspec drafts with an early exit") as raised:
@@ -68,6 +102,8 @@ def test_other_tokens_are_vllms_to_map_and_nothing_to_llama_server():
     assert '"use_heterogeneous_vocab":true' in printed(other, "vllm")
     with pytest.raises(IncompatiblePair, match="llama-server does not translate"):
         printed(other, "llama-server")
+    with pytest.raises(IncompatiblePair, match="SGLang does not translate"):
+        printed(other, "sglang")
 
 
 def test_what_cannot_draft_has_no_command():

@@ -25,6 +25,7 @@ from localspec.core.events import (
     Stats,
     Steered,
     Step,
+    Text,
     Token,
 )
 from localspec.engine.protocols import Policy, Round
@@ -298,6 +299,7 @@ EVENTS: list[AnyEvent] = [
     Step("plain", ()),
     Notice("warning", "code", "message", "hint"),
     Done("cancelled", Stats(accepted_counts=(1, 2), baseline_tps=9.5, speedup=1.5, finish_reason="cancelled")),
+    Text("a piece of a server's answer"),
     Failure("engine_died", "message", "hint", 3),
 ]
 

@@ -4,21 +4,18 @@ often as a coin says, and the measured costs of widths.
 
 from __future__ import annotations
 
-import json
 import random
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.drafters.lookup import bucket
 from localspec.engine.drafters.ngram import Finder
 from localspec.engine.protocols import PLAIN, Choice, Offer, Policy, Round
 
-RECORDED = Path(__file__).parents[1] / "recorded" / "traces.json"
 SCAN = 0.02  # ms: a look-up's search of some hundred ids and its offer, in Python
 
 
@@ -59,8 +56,8 @@ MACHINES = {
 class Answer:
     """One recorded answer. `right`: by position of the answer, whether the other drafter's token would be."""
 
-    def __init__(self, prompt: list[int], answer: list[int], agreement: float, seed: int) -> None:
-        self.tokens = answer
+    def __init__(self, prompt: Sequence[int], answer: Sequence[int], agreement: float, seed: int) -> None:
+        self.tokens = list(answer)
         self.looked_up = list(look_up(tuple(prompt), tuple(answer)))
         coins = random.Random(seed)
         self.right = [coins.random() < agreement for _ in answer]
@@ -99,12 +96,6 @@ def look_up(prompt: tuple[int, ...], answer: tuple[int, ...]) -> tuple[Offer | N
         found.append(None if match is None else Offer("lookup", len(match.tokens), match.tokens, bucket(match)))
         ids.append(token)
     return tuple(found)
-
-
-@cache
-def recorded() -> dict[str, list[dict[str, list[int]]]]:
-    found: dict[str, list[dict[str, list[int]]]] = json.loads(RECORDED.read_text(encoding="utf-8"))
-    return found
 
 
 def play(policy: Policy, answer: Answer, on: Machine, drafters: str, scan: float = SCAN) -> list[Round]:

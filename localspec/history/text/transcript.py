@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from localspec.core.sanitize import one_line
+from localspec.core.served import is_served, speculation
 from localspec.history import OpenChat, StoredMessage
 from localspec.history.export import Rounds, all_steps, heading, left_out
 from localspec.history.text.lists import count, short_name, speed, title, when
@@ -57,4 +58,6 @@ def figures(message: StoredMessage) -> list[str]:
     stats = message.generation.stats
     rate, accepted, speedup = speed(stats)
     drafted = [f"{accepted} accepted", speedup] if stats.draft_kind != "off" else []
+    if is_served(stats):
+        drafted = [speculation(stats)]
     return [" · ".join([f"({rate} tok/s", *drafted, f"{stats.predicted_n:,} tok)"])]

@@ -8,6 +8,7 @@ from statistics import mode
 
 from localspec.core.events import SpecCard, Step
 from localspec.core.sanitize import one_line
+from localspec.core.served import SERVER
 from localspec.engine.drafters.table import EARLY_EXIT, MODEL, together
 from localspec.runtime.draft_choice import TURNED_OFF
 
@@ -42,6 +43,8 @@ def words(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
 def drafter(spec: SpecCard) -> str:
     """Its name, that it has another tokenizer, and that of the look-up in front of it: `look-up + layers 1–8`; in other
     words that there is none."""
+    if spec.kind == SERVER:
+        return "as the server drafts"
     if spec.kind == "off":
         return WHY_NONE.get(spec.reason, NO_MODEL)
     translated = " (other tokenizer)" if spec.translated else ""
@@ -59,6 +62,8 @@ def drafting(spec: SpecCard, rounds: Sequence[Step] = ()) -> str:
     """The drafter and how it drafts; in other words where nothing does."""
     if spec.switch == "off":
         return drafter(spec) if spec.kind == "off" else OFF
+    if spec.kind == SERVER:
+        return f"speculation {one_line(spec.name)}" if spec.name else ""
     if spec.mode == "auto" and length_now(rounds) == 0:
         return f"{drafter(spec)}, paused"
     is_fixed = spec.mode == "on" and isinstance(spec.k, int)
@@ -71,7 +76,7 @@ def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:
         return ""
     if spec.kind == "off":
         return one_line(spec.reason)
-    if spec.mode != "auto" or length_now(rounds) != 0:
+    if spec.kind == SERVER or spec.mode != "auto" or length_now(rounds) != 0:
         return ""
     drafted = [step for step in rounds[-LOOKED_AT:] if step.drafted]
     tested = sum(step.accepted + len(step.rejected) for step in drafted)

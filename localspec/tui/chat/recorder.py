@@ -13,7 +13,7 @@ import msgspec
 from textual.message import Message
 
 from localspec.core.errors import HistoryError
-from localspec.core.events import FinishReason, Notice, Ready, Stats, Step
+from localspec.core.events import FinishReason, Notice, Ready, Stats, Step, Text
 from localspec.core.version import __version__
 from localspec.engine.drafters.table import spelling
 from localspec.history import (
@@ -182,10 +182,13 @@ class HistoryRecorder:
         """The figures of the answer that is being written, with those of its part that was written before."""
         return joined(self._spent, stats) if self._begun else stats
 
-    def add(self, step: Step) -> None:
-        self._steps.append(step)
+    def add(self, step: Step | Text) -> None:
         self._added += step.text
-        self._grown += len(step.tokens)
+        if isinstance(step, Text):
+            self._grown += 1
+        else:
+            self._steps.append(step)
+            self._grown += len(step.tokens)
 
     @property
     def is_due(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localspec.core.events import DrafterSums, ModelCard, SpecCard, Stats
 from localspec.core.sanitize import one_line
+from localspec.core.served import is_served, speculation
 from localspec.core.sizes import size_words
 from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import drafting
@@ -27,9 +28,12 @@ def answer_report(stats: Stats) -> str:
         ("prompt", prompt(stats)),
         ("first token", seconds(stats.ttft_ms)),
     ]
-    speed = [("tokens", tokens(stats)), ("speed", f"{stats.predicted_per_second:.1f} tok/s")]
-    used = f"{stats.context_used:,} of {stats.context_max:,} tokens"
-    held = [("memory", memory(stats)), ("reads", reads(stats)), ("context", used)]
+    pace = f"{stats.predicted_per_second:.1f} tok/s" if stats.predicted_ms and stats.predicted_n else ""
+    speed = [("tokens", tokens(stats)), ("speed", pace)]
+    most = f" of {stats.context_max:,}" if stats.context_max else ""
+    held = [("memory", memory(stats)), ("reads", reads(stats)), ("context", f"{stats.context_used:,}{most} tokens")]
+    if is_served(stats):
+        return lines([*start, *speed, ("drafts", speculation(stats)), *held])
     return lines([*start, *speed, *drafted(stats), ("time", times(stats)), *held])
 
 
@@ -100,6 +104,17 @@ def seconds(milliseconds: float) -> str:
 def load_report(model: ModelCard, spec: SpecCard, sizes: Stats) -> str:
     """A report of the loaded model. `sizes` are those of the load."""
     chat = "it has a chat template" if model.chat else "no chat template: it continues texts"
+    if model.server:
+        context = f"{model.context_max:,} tokens" if model.context_max else "the server does not say"
+        speculates = drafting(spec) or "see each answer"
+        return lines(
+            [
+                ("model", one_line(model.name)),
+                ("server", one_line(model.device)),
+                ("context", context),
+                ("drafts", speculates),
+            ]
+        )
     beside = f" · drafter {size_words(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
     held = f"weights {size_words(sizes.target_bytes)}{beside} · keys and values {size_words(sizes.kv_bytes)}"
     return lines(

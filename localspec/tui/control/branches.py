@@ -312,7 +312,7 @@ class Branches:
     def drop_figures(self) -> None:
         """Clears the figures of an answer that is not shown any more."""
         if self.turns.measured not in {said.id for said in self.conversation.branch}:
-            self.state.rounds = ()
+            self.state.forget_figures()
 
     # --- what it says
 

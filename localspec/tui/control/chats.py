@@ -74,7 +74,7 @@ class Chats:
         """The screen as it is at the start, whatever was said in another chat."""
         self.branches.leave()
         self.finding.close()
-        self.state.rounds = ()
+        self.state.forget_figures()
         if self.state.phase == "idle":
             self.state.enter("idle", "idle")  # nothing was stopped in this one
         self.state.title = past.chat.title if past else ""

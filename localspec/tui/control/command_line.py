@@ -8,6 +8,7 @@ from inspect import isawaitable
 
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
+from localspec.tui.control import on_server
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.command_search import unknown
 from localspec.tui.control.commands import Command, Known, escape_slash, find, parse, unescape_slash
@@ -63,7 +64,9 @@ class CommandLine:
             return
         self.feedback.command = text
         try:
-            if argument and not command.argument:
+            if lack := on_server.lack(command.name, self.tuning.server):
+                self.feedback.refuse(lack)
+            elif argument and not command.argument:
                 self.feedback.refuse(f"/{name} takes no argument.")
             elif isawaitable(done := self.run(command, argument)):
                 await done
@@ -106,5 +109,7 @@ class CommandLine:
             prompt.clear()
             prompt.give(f"/{command.name} ")
             prompt.focus()
+        elif lack := on_server.lack(command.name, self.tuning.server):
+            self.feedback.refuse(lack)
         else:
             self.screen.call_later(self.run, command, "")

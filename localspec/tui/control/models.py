@@ -19,6 +19,7 @@ from localspec.core.requests import ChangeDrafter
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import AUTO, LISTED
 from localspec.history.text.lists import short_name
+from localspec.tui.control import on_server
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
@@ -107,6 +108,9 @@ class Models:
 
     def pick(self, *, drafts_first: bool = False) -> None:
         """Opens the models screen."""
+        if self.tuning.server:
+            self.feedback.refuse(on_server.lack("model", self.tuning.server))
+            return
         from localspec.tui.screens.models import ModelsScreen, Shelf
 
         shelf = Shelf(self.here, self.there, self.library.free_words, self.formats, self.in_use, self.newest)
@@ -165,6 +169,9 @@ class Models:
     def choose(self, model: str, draft: str | None = None, quant: str = "") -> None:
         """Load another model, another drafter or another format, once it is known to work. Of several choices the last
         one counts."""
+        if self.tuning.server:
+            self.feedback.refuse(on_server.lack("model", self.tuning.server))
+            return
         look = partial(self.look_up, model, draft, quant, self.feedback.command)
         self.feedback.hint(CHECKING.format(name=one_line(short_name(model))), LONG)
         self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="choose")

@@ -51,6 +51,9 @@ class OwnModel:
 
     def look_up(self, own: str) -> None:
         """Runs in a thread."""
+        if self.tuning.server or self.tuning.is_server(own):
+            self.screen.call_later(self.go_on, own)
+            return
         try:
             choice = self.choice(own)
         except LocalspecError as fault:
@@ -66,6 +69,14 @@ class OwnModel:
         if own == self.other:
             message = GONE.format(own=short_name(own), why=one_line(fault.message))
             await self.feedback.inform(Notice("warning", "own_model", message, " ".join(self.cuts())))
+
+    async def go_on(self, own: str) -> None:
+        """Says that it goes on with what answers now: between a server and this machine nothing is loaded."""
+        if own == self.other:
+            message = GOES_ON.format(own=short_name(own), now=self.now)
+            await self.feedback.inform(
+                Notice("info", "own_model", message, f"As before: localspec chat {short_name(own)}")
+            )
 
     def show(self, own: str, choice: Choice) -> None:
         """Offers both."""

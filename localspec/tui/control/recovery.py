@@ -26,7 +26,7 @@ class Recovery:
 
     def offer(self) -> None:
         """The engine is gone. A crash of one that was ready is not asked about: the same again may well help."""
-        if self.state.exit_code and self.state.phase == "gone":
+        if self.state.exit_code and self.state.phase == "gone" and not self.tuning.server:
             look = partial(self.look_up, self.models.before)
             self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="recovery")
 

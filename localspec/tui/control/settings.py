@@ -110,7 +110,8 @@ class Settings:
     async def welcome(self, ready: Ready) -> None:
         """Takes what the model says of sampling, and suggests a message that suits it; a base model continues texts,
         until the user names a template."""
-        self.tuning.own = msgspec.convert(ready.model.sampling, SamplingOptions)
+        # A server has defaults of its own, which it does not name: only what the user sets is asked of it.
+        self.tuning.own = None if ready.model.server else msgspec.convert(ready.model.sampling, SamplingOptions)
         self.transcript.suggest(starter(self.tuning.name, chats=ready.model.chat))
         if not ready.model.chat and self.tuning.template is None:
             self.tuning.template = named_templates.COMPLETION

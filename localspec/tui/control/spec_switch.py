@@ -8,6 +8,7 @@ import msgspec
 
 from localspec.core.events import Mode, SpecCard
 from localspec.core.requests import MAX_DRAFT, SpecWish, read_draft_length
+from localspec.core.served import SERVER
 
 NEXT: dict[Mode, Mode] = {"on": "auto", "auto": "off", "off": "on"}
 MODES = f"Write /spec {', '.join(get_args(Mode)[:-1])} or {get_args(Mode)[-1]}."
@@ -40,6 +41,8 @@ def lack(spec: SpecCard | None) -> str:
     """The reason why speculation cannot be switched; "" if it can."""
     if spec is None:
         return "The model is not loaded yet."
+    if spec.kind == SERVER:
+        return f"{spec.reason}." if spec.reason else ""
     if spec.kind != "off":
         return ""
     why = f": {spec.reason}" if spec.reason else ""

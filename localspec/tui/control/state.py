@@ -56,7 +56,8 @@ class ChatState:
     said: Utterance | None = None  # the answer being written, whose widget is `answer`
     answer: Answer | None = None
     queued: Utterance | None = None  # a question that waits
-    rounds: Sequence[Step] = ()  # of the last answer
+    rounds: Sequence[Step] = ()  # of the last answer, where they are known
+    measures = False  # whether the figures are of an answer on the branch that is shown
     has_news = False  # for the figures
     pause = ""  # why nothing is drafted though it may be
     bench: Worker[None] | None = None
@@ -123,13 +124,17 @@ class ChatState:
         if self.rest is not None:
             self.rest.cancel()
         seconds = self.tuning.config.engine.idle_seconds
-        is_idle = self.phase == "idle" and seconds is not None
+        is_idle = self.phase == "idle" and seconds is not None and not self.tuning.server
         self.rest = once(self.screen, seconds, self.unload) if is_idle and seconds is not None else None
 
     def name_terminal(self) -> None:
         """State and chat, for whoever looks at another window."""
         state = self.phase if self.phase in {"gone", "unloaded"} else self.status.state
         self.screen.app.title = f"{state} · {self.title or 'localspec'}"
+
+    def forget_figures(self) -> None:
+        """Drops the figures: another branch is shown."""
+        self.rounds, self.measures = (), False
 
     # --- the engine
 
@@ -164,7 +169,7 @@ class ChatState:
     @property
     def figures(self) -> Stats:
         """The last answer's figures, with the context of the branch, which may end elsewhere by now."""
-        stats = self.tally.stats if self.answer or self.rounds else Stats()
+        stats = self.tally.stats if self.answer or self.measures else Stats()
         if self.answer is not None or self.model is None:
             return stats
         then = self.conversation.counted(self.model)

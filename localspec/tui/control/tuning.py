@@ -76,6 +76,7 @@ class Tuning:
     template: Template | None = None  # None: the model's own
     own: SamplingOptions | None = None  # the model's, once it is loaded
     formats: dict[str, str] = field(default_factory=dict)  # weight formats that the user chose, by the model's name
+    server: str = ""  # that answers, as the user calls it; "" for a model on this machine
 
     @property
     def sampling(self) -> SamplingOptions:
@@ -156,6 +157,10 @@ class Tuning:
             case "stop":
                 return NO_STOP
         return UNKNOWN if self.own is None else OFF
+
+    def is_server(self, name: str) -> bool:
+        """Whether the history's name of a model is a server's."""
+        return name in self.catalog.remotes or name.startswith(("http://", "https://"))
 
     def use_preset(self, name: str | None) -> None:
         """Uses a preset (None: none) from now on, and forgets options that were set before."""

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from localspec.core.errors import ContextOverflow
-from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step
+from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step, Text
 from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
 from localspec.history.references import bounded
@@ -99,6 +99,7 @@ class Turns:
         said = self.conversation.answer(question, state.model.name if state.model else "")
         state.said, state.answer, state.rounds = said, self.transcript.answer(said), said.rounds
         state.title = self.recorder.title or first_line(question.text)
+        state.measures = True
         state.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         state.tally.begin()
         self.watch(said)
@@ -134,7 +135,7 @@ class Turns:
         state.said, state.answer = said, self.transcript.answer(said)
         state.enter("reading", "reading prompt")
         before = await asyncio.to_thread(self.recorder.rounds, said.id) if said.is_kept else tuple(said.rounds)
-        state.rounds = state.answer.rounds
+        state.rounds, state.measures = state.answer.rounds, True
         await state.answer.resume()
         state.tally.begin()
         self.watch(said)
@@ -175,7 +176,7 @@ class Turns:
         if self.state.phase == "reading":
             self.state.enter("reading", self.prompt_reading.words(prefill))
 
-    def write(self, step: Step) -> None:
+    def write(self, step: Step | Text) -> None:
         state = self.state
         if state.phase == "reading":
             self.engine.pace.start()

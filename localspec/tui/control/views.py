@@ -10,6 +10,7 @@ from localspec.tui.transcript.legend import Legend
 from localspec.tui.transcript.thought import Thought
 from localspec.tui.transcript.token_view import View
 
+UNKNOWN = "The server does not say who wrote which token."
 HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 
 
@@ -34,6 +35,9 @@ class Views:
         return self.transcript.view != "markdown" or any(isinstance(each, Answer) for each in self.transcript.children)
 
     def toggle_tokens(self) -> None:
+        if self.state.tuning.server and not self.state.rounds and self.transcript.view == "markdown":
+            self.feedback.hint(UNKNOWN)
+            return
         self.show("tokens" if self.transcript.view == "markdown" else "markdown")
 
     def toggle_rejects(self) -> None:

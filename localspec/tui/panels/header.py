@@ -8,6 +8,7 @@ from textual.widget import Widget
 from localspec.core.events import ModelCard, SpecCard, Stats
 from localspec.core.requests import Template
 from localspec.core.sanitize import one_line
+from localspec.core.served import SERVER
 from localspec.models.named_templates import COMPLETION
 from localspec.tui.chat.draft_length import NO_MODEL, drafting
 from localspec.tui.chat.gain import against, gain
@@ -62,10 +63,12 @@ class Header(Widget):
         if state == NO_MODEL and self.is_attached:
             state += with_keys(self, " · {spec}: why?")
         drafter = (f" · {state}", QUIET) if spec.switch == "off" else (f" ⇐ {state}", "$text-secondary")
+        if spec.kind == SERVER:
+            drafter = f" · {state}" if state else "", QUIET
         return Content.assemble(
             NAME,
             (f" · {one_line(model.name)}", "bold"),
-            f" · {one_line(model.quant)}",
+            f" · {one_line(model.quant)}" if model.quant else "",
             f" · {words}" if (words := wording(model, template)) else "",
             drafter,
             (f" · {one_line(model.device)}", QUIET),
@@ -89,7 +92,7 @@ def wording(model: ModelCard, template: Template | None) -> str:
 def speed(reading: Reading) -> Content:
     """The speed of the last answer."""
     stats = reading.stats
-    if not stats.predicted_n:
+    if not stats.predicted_n or not stats.predicted_ms:
         return Content()
     pace = Content.styled(f"{GAP}{stats.predicted_per_second:.1f} tok/s", "bold")
     return Content.assemble(pace, GAP, gain(stats.speedup, reading.band)) if drafts(reading) else pace

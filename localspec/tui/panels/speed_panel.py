@@ -17,6 +17,7 @@ from textual.widget import Widget
 from localspec.core.blocks import bar, column, grouped, meter, per_cell
 from localspec.core.events import SpecCard, Stats, Step
 from localspec.core.sanitize import one_line
+from localspec.core.served import is_served, speculation
 from localspec.core.sizes import size_words
 from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import words
@@ -62,6 +63,8 @@ def panel(reading: Reading, width: int, height: int, *, whole: bool = True) -> C
 def folded(reading: Reading, width: int) -> list[Content]:
     """Speed, speed-up, acceptance, context; where drafting slows down, its cost too."""
     stats, pace = reading.stats, speed_line(reading.rounds, reading.stats, width)
+    if is_served(stats):
+        return [pace, row("drafts", speculation(stats).removeprefix("speculation: ")), context(stats, width)]
     if not drafts(reading):
         return [pace, context(stats, width)]
     speedup = row("speed-up", "") + gain(stats.speedup, reading.band, shows_band=True)
@@ -71,7 +74,7 @@ def folded(reading: Reading, width: int) -> list[Content]:
 
 def drafts(reading: Reading) -> bool:
     """Whether there is anything to say of drafts: some were made, or the next round may make one."""
-    if reading.stats.draft_kind == "off":
+    if reading.stats.draft_kind == "off" or is_served(reading.stats):
         return False
     return bool(reading.stats.draft_rounds) or reading.spec is None or reading.spec.switch != "off"
 
@@ -109,7 +112,7 @@ def row(label: str, value: str, style: str = "") -> Content:
 
 def speed_line(rounds: Sequence[Step], stats: Stats, width: int) -> Content:
     """Tokens per second over the answer so far, and as a whole."""
-    now = f" {stats.predicted_per_second:.1f} tok/s" if stats.predicted_n else f" {UNKNOWN} tok/s"
+    now = f" {stats.predicted_per_second:.1f} tok/s" if stats.predicted_ms else f" {UNKNOWN} tok/s"
     return Content.assemble((sparkline(rounds, width - len(now)), "$text-accent"), (now, "bold"))
 
 

@@ -10,6 +10,7 @@ from textual.widget import Widget
 
 from localspec.core.events import FinishReason, Loading, Stats
 from localspec.core.sanitize import one_line
+from localspec.core.served import is_served, speculation
 from localspec.tui.chat.gain import cost
 from localspec.tui.chat.info import Info, info
 from localspec.tui.terminal.timer import once
@@ -29,8 +30,16 @@ ENDINGS: dict[FinishReason, str] = {
 def summary(stats: Stats) -> str:
     """The line below an answer: what the header does not say. A word comes first where it did not end by itself."""
     unusual = [words] if (words := ending(stats)) else []
-    length = f"{stats.predicted_n:,} token{'' if stats.predicted_n == 1 else 's'}"
-    return " · ".join([*unusual, length, *first_token(stats), *accepted(stats), *filter(None, [cost(stats)])])
+    length = (
+        f"{stats.predicted_n:,} token{'' if stats.predicted_n == 1 else 's'}" if counts(stats) else "tokens not counted"
+    )
+    drafts = [speculation(stats)] if is_served(stats) else accepted(stats)
+    return " · ".join([*unusual, length, *first_token(stats), *drafts, *filter(None, [cost(stats)])])
+
+
+def counts(stats: Stats) -> bool:
+    """Whether the tokens are known: not every server counts them."""
+    return bool(stats.predicted_n) or not is_served(stats)
 
 
 def ending(stats: Stats) -> str:

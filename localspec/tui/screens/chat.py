@@ -18,7 +18,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
 
-from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step
+from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step, Text
 from localspec.history import OpenChat
 from localspec.tui.chat.past import conversation
 from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Noticed
@@ -112,6 +112,7 @@ class ChatScreen(Painted, Screen[None]):
             rounds=self.recorder.rounds,
             window=ui.window_messages,
         )
+        self.transcript.server = self.tuning.server
         self.speed = SpeedPanel(lambda: self.state.reading())  # noqa: PLW0108 - made later
         self.speed.wish = WISHES[ui.speed_panel]
 
@@ -212,7 +213,7 @@ class ChatScreen(Painted, Screen[None]):
                 self.turns.lose_drafter(event)
             case Prefill():
                 self.turns.read(event)
-            case Step():
+            case Step() | Text():
                 self.turns.write(event)
             case Done():
                 await self.turns.finish(event)

@@ -16,9 +16,10 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from localspec.core.events import Done, Failure, Prefill, Stats, Step
+from localspec.core.events import Done, Failure, Prefill, Stats, Step, Text
 from localspec.core.requests import GenerateRequest
 from localspec.core.sanitize import one_line
+from localspec.core.served import UNREPORTED, is_served
 from localspec.runtime.stats import PROBES_NEEDED
 from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.compare_side import Side
@@ -31,7 +32,7 @@ SHORT_MS, FEW = 300, 128  # of an answer, in time and tokens: a hiccup of the ma
 HARDLY_ANY = 1 / 20  # drafted tokens for each of the answer; all accepted, they make it no faster than ×1.05
 IN_TURN = "one after the other, so that neither slows the other down."
 
-OfAnswer = Prefill | Step | Done | Failure
+OfAnswer = Prefill | Step | Text | Done | Failure
 
 
 class CompareScreen(Screen[None]):
@@ -136,12 +137,17 @@ def verdict(first: Side, second: Side) -> str:
 
 def ratio(slow: Stats, fast: Stats) -> str:
     """How many times as fast; unknown of so few rounds that one of them decides."""
-    if min(slow.rounds, fast.rounds) < PROBES_NEEDED or not slow.predicted_per_second:
+    if min(map(written, (slow, fast))) < PROBES_NEEDED or not slow.predicted_per_second:
         return "×–"
     found = f"{fast.predicted_per_second / slow.predicted_per_second:.2f}"
-    if fast.draft_n <= HARDLY_ANY * fast.predicted_n:
+    if fast.draft_kind != UNREPORTED and fast.draft_n <= HARDLY_ANY * fast.predicted_n:
         return f"×{found}: hardly anything was drafted"
     return f"×{found}" + (" faster" if float(found) > 1 else ": slower" if float(found) < 1 else ": as fast")
+
+
+def written(stats: Stats) -> int:
+    """The rounds that wrote it; its tokens, where a server reports no rounds."""
+    return stats.rounds or (stats.predicted_n if is_served(stats) or stats.draft_kind == "off" else 0)
 
 
 def texts(one: str, other: str) -> str:

@@ -9,10 +9,12 @@ import msgspec
 from localspec.core.errors import UsageError
 from localspec.core.events import ModelCard, SpecCard
 from localspec.core.requests import GenerateRequest
+from localspec.core.served import SERVER
 from localspec.engine.drafters.table import EARLY_EXIT, check_exit, parse
 from localspec.tui.chat.draft_length import drafter
 from localspec.tui.control.spec_switch import lack
 
+ONLY_OFF = "With a server, /compare sets its drafting beside none; it takes no argument."
 SEED = 1  # where the user has none: both then draw the same tokens, if the engine computes the same
 
 
@@ -38,6 +40,8 @@ PLAIN = Way("plain", speculate=False)
 def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tuple[Way, Way]:
     """Plain and whoever drafts now; or one of them and an early exit, which needs nothing loaded."""
     loaded = Way(drafter(spec), speculate=True) if spec is not None and spec.kind != "off" else None
+    if spec is not None and spec.kind == SERVER and (typed or lack(spec)):
+        raise UsageError(lack(spec) or ONLY_OFF)
     asked = parse(typed.lower() or "auto")
     if asked.kind in ("auto", "off"):
         if loaded is None:

@@ -7,7 +7,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from localspec.core.events import Done, Prefill, Stats, Step
+from localspec.core.events import Done, Prefill, Stats, Step, Text
 from localspec.core.sanitize import clean, one_line
 from localspec.runtime.stats import Tally
 from localspec.tui.screens.compare_methods import Way
@@ -36,9 +36,9 @@ class Side(Vertical):
         self.tally.begin()
         self._figures.update("reading prompt")
 
-    def add(self, event: Prefill | Step | Done) -> None:
+    def add(self, event: Prefill | Step | Text | Done) -> None:
         self.tally.add(event)
-        self.text += event.text if isinstance(event, Step) else ""
+        self.text += event.text if isinstance(event, Step | Text) else ""
 
     def follow(self) -> None:
         """Show what was added."""

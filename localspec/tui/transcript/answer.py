@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widgets import Static
 
-from localspec.core.events import Stats, Step
+from localspec.core.events import Stats, Step, Text
 from localspec.core.sanitize import clean, one_line
 from localspec.history.provenance import edited_steps
 from localspec.tui.markdown.layout import Pile
@@ -72,9 +72,12 @@ class Answer(Pile, Vertical):
         self.show_view()
         self._ribbon.follow()
 
-    def add(self, step: Step) -> None:
-        self.rounds.append(step)
+    def add(self, step: Step | Text) -> None:
         self.text += step.text
+        if isinstance(step, Text):
+            self.passages.add(step.text)
+            return
+        self.rounds.append(step)
         for token in step.tokens:
             self.passages.add(token.text, num_tokens=1)
 

@@ -7,7 +7,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.widgets import Static
 
-from localspec.core.sanitize import clean
+from localspec.core.sanitize import clean, one_line
 from localspec.tui.keys.key_names import shown, with_keys
 
 SIGNS = {"warning": "! ", "error": "✗ "}  # colour alone would say nothing in monochrome
@@ -71,14 +71,19 @@ KEYS = (
 )
 
 
+PRIVATE = "It runs on this computer; nothing you write leaves it."
+ASKED = "What you write is sent to {server}, which answers."
+
+
 class Welcome(Static):
     """Suggestions for a first message, and the keys that the footer does not name, as mapped. All of it fits in
     60×16."""
 
-    def __init__(self, starter: str) -> None:
-        """`starter`: a message to try."""
+    def __init__(self, starter: str, server: str = "") -> None:
+        """`starter`: a message to try; `server`: what answers, where that is not a model on this machine."""
         super().__init__(markup=False)
         self._starter = starter
+        self._privacy = ASKED.format(server=one_line(server)[:60]) if server else PRIVATE
 
     def suggest(self, starter: str) -> None:
         """Suggests another message, for another model."""
@@ -92,7 +97,7 @@ class Welcome(Static):
         keys = [self.newline, *((with_keys(self, key), what) for key, what in KEYS)]
         lines = [
             Content.assemble(("Ask anything.", "bold $text-accent"), with_keys(self, OFFER)),
-            Content("It runs on this computer; nothing you write leaves it."),
+            Content(self._privacy),
             Content(f"Try: {self._starter}"),
             *(Content.assemble((f"{key:<{COLUMN}}", "bold"), (what, "$foreground-muted")) for key, what in keys),
         ]

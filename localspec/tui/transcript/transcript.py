@@ -39,6 +39,7 @@ class Transcript(StillScroll):
     COMPONENT_CLASSES: ClassVar[set[str]] = {"found--hit", "found--chosen"}
     view: reactive[View] = reactive("markdown", init=False)
     starter = OF_GUIDE  # a first message to try
+    server = ""  # that answers; "" for a model on this machine
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Transcript(StillScroll):
             await self._extend(end)
             if not said:
                 messages, branches = self._elsewhere()
-                await self.mount(Elsewhere(messages, branches) if messages else Welcome(self.starter))
+                await self.mount(Elsewhere(messages, branches) if messages else Welcome(self.starter, self.server))
 
     async def reach(self, said: Utterance) -> Question | Answer | None:
         """Its widget, when the window has been moved so far that it is mounted, with what follows it: the last one of a

@@ -1,0 +1,108 @@
+"""The commands `localspec remote …`: servers that other programs run. They parse, call remote/ and print.
+
+Only `find` and `probe` ask the network.
+"""
+
+from __future__ import annotations
+
+import click
+
+from localspec.cli.completion import remotes
+
+KINDS = ["localspec", "llama-server", "vllm", "sglang", "lmstudio", "ollama", "openai"]  # those of remote.kinds
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+KEY_HELP = "The environment variable that holds the server's key."
+
+
+@click.group()
+def remote() -> None:
+    """Servers that other programs run: vLLM, SGLang, llama-server, LM Studio, Ollama, localspec serve.
+
+    Chat with one:  localspec chat NAME, or localspec chat --server URL
+    """
+
+
+@remote.command()
+@json_option
+def find(as_json: bool) -> None:
+    """Look for servers on this machine, at the usual ports."""
+    from localspec.cli import io, remote_text
+    from localspec.cli.output import print_records
+    from localspec.remote.looking import PORTS, look
+
+    found = look()
+    if as_json:
+        print_records([remote_text.record(url, server) for url, server in found])
+    elif found:
+        io.print_text("\n".join(remote_text.found_line(url, server) for url, server in found))
+    else:
+        io.print_note(f"No server answers on this machine (ports {', '.join(map(str, PORTS))}).")
+
+
+@remote.command()
+@click.argument("name")
+@click.argument("url")
+@click.option("--model", metavar="MODEL", help="The model's name there.  [default: the server's first]")
+@click.option("--key-env", metavar="NAME", help=KEY_HELP)
+@click.option("--kind", type=click.Choice(KINDS), help="What the server is.  [default: found out when it is asked]")
+def add(name: str, url: str, model: str | None, key_env: str | None, kind: str | None) -> None:
+    """Name a server in your models.toml. Nothing is asked of it."""
+    from localspec.cli.io import print_note
+    from localspec.config.models_writing import store_remote
+    from localspec.remote.address import parse
+
+    fields = {"url": parse(url).url, "model": model, "key_env": key_env, "kind": kind}
+    file = store_remote(name, {field: value for field, value in fields.items() if value})
+    print_note(f"Written to {file}. Try it: localspec remote probe {name}. Chat: localspec chat {name}")
+
+
+@remote.command()
+@json_option
+def ls(as_json: bool) -> None:
+    """List the servers that you have named. Nothing is asked of them."""
+    import msgspec
+
+    from localspec.cli import io, remote_text
+    from localspec.cli.output import print_records
+    from localspec.models.catalog import Catalog
+
+    named = Catalog.load().remotes
+    if as_json:
+        print_records([{"name": name, **msgspec.to_builtins(table)} for name, table in named.items()])
+    elif named:
+        io.print_text(remote_text.named_table(named))
+    else:
+        io.print_note("No server is named. Name one: localspec remote add NAME URL")
+
+
+@remote.command()
+@click.argument("name", shell_complete=remotes)
+@click.option("--key-env", metavar="NAME", help=KEY_HELP)
+@json_option
+def probe(name: str, key_env: str | None, as_json: bool) -> None:
+    """Ask a server, by name or URL, what it is, which models it has, and what it says of speculation.
+
+    The exit code is 7 if it does not answer, and 4 if it refuses the key.
+    """
+    from localspec.cli import io, remote_text
+    from localspec.cli.output import print_records
+    from localspec.models.catalog import Catalog
+    from localspec.remote.named import remote_of
+    from localspec.remote.server import find as ask
+
+    server = remote_of(name, Catalog.load(), key_env=key_env or "")
+    found = ask(server)
+    if as_json:
+        print_records(remote_text.record(found.access.name, found))
+    else:
+        io.print_text(remote_text.probe_text(found, server.model))
+
+
+@remote.command()
+@click.argument("name", shell_complete=remotes)
+def rm(name: str) -> None:
+    """Remove a server's name from your models.toml."""
+    from localspec.cli.io import print_note
+    from localspec.config.models_writing import remove_remote
+
+    print_note(f"Removed from {remove_remote(name)}.")

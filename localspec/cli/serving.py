@@ -1,0 +1,115 @@
+"""Starts the server that `localspec serve` asked for: settings and flags to a model, its defaults and its rules."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+from collections.abc import Callable
+from typing import Any  # Any: click's parsed options
+
+import msgspec
+
+from localspec.cli.io import print_text
+from localspec.cli.options import given_load_options, given_sampling
+from localspec.cli.progress import Progress
+from localspec.cli.pulling.missing import pull_if_missing
+from localspec.config import precedence
+from localspec.config.reading import read
+from localspec.config.tables import DURATION, SECONDS, Config, PresetTable
+from localspec.core.errors import UsageError
+from localspec.core.events import AnyEvent, Loading, Notice, Ready
+from localspec.core.requests import SamplingOptions
+from localspec.models import named_templates
+from localspec.models.catalog import Catalog, Entry
+from localspec.models.model_paths import local_path
+from localspec.runtime.draft_choice import check
+from localspec.runtime.worker import EngineProcess
+from localspec.serve.app import Served
+from localspec.serve.keys import find_key
+from localspec.serve.queue import WAITING
+from localspec.serve.run import Address, Serving, rules_of, serve
+from localspec.serve.security import Rules, is_loopback
+
+
+def serve_model(model: str | None, given: dict[str, Any]) -> None:
+    settings, address = read(), Address(given["host"], given["port"])
+    rules = rules_of(address, given["allow_host"], given["cors"], find_key(given["key_file"]))
+    ttl = seconds_of(given["ttl"], settings)
+    model = model or settings.default_model
+    pull_if_missing(model, given["draft"])
+    catalog = Catalog.load()
+    entry = catalog.resolve(model)
+    load = precedence.load_request(settings, catalog, model, given_load_options(given))
+    sampling = given_sampling(given)
+    for name, value in sampling.given.items():
+        precedence.check_option(name, value, str(value))
+    check(load)
+    served = served_model(model, entry, settings, given["preset"], sampling)
+    serving = Serving(lambda: EngineProcess(load), served, rules, ttl)
+    with Progress() as bar:
+        serve(serving, address, lambda at: announce(at, served.name, rules, address), shown_on(bar))
+
+
+def served_model(model: str, entry: Entry, settings: Config, preset: str | None, sampling: SamplingOptions) -> Served:
+    """The model under the name that clients are to use; the paths of files stay on this machine."""
+    named = precedence.preset_name(settings, entry, preset)
+    table = settings.preset(named) if named else precedence.NO_PRESET
+    name = entry.name if local_path(model) else entry.key
+    return Served(
+        name,
+        names=frozenset({model, entry.key, entry.name}),
+        sampling=defaults_of(settings, entry, table, precedence.usual(settings, named), sampling),
+        template=named_templates.find(entry.template or named_templates.OWN),
+        max_tokens=settings.chat.max_tokens,
+    )
+
+
+def defaults_of(
+    settings: Config, entry: Entry, preset: PresetTable, usual: SamplingOptions, flags: SamplingOptions
+) -> Callable[[SamplingOptions, SamplingOptions], SamplingOptions]:
+    """Completes a request's options: flags, preset, models.toml, config.toml, the model's own, balanced."""
+    given = precedence.sampling(settings, entry, flags, preset)
+
+    def complete(asked: SamplingOptions, own: SamplingOptions) -> SamplingOptions:
+        return precedence.over_all(asked.over(given), precedence.defaults(own, usual))
+
+    return complete
+
+
+def seconds_of(typed: str | None, settings: Config) -> float | None:
+    """Seconds without a request until the model is unloaded; None: never."""
+    if typed is None:
+        return settings.engine.idle_seconds
+    if not re.fullmatch(DURATION, typed):
+        raise UsageError(f"'{typed[:40]}' is no time.", hint="Use --ttl 30m, 2h, 90s, or off.")
+    return None if typed == "off" else int(typed[:-1]) * SECONDS[typed[-1]]
+
+
+def announce(address: str, name: str, rules: Rules, listening: Address) -> None:
+    """The first lines: where it is, what it serves, who may ask, and a command that tries it."""
+    who = "only this machine" if is_loopback(listening.host) else "this machine and others"
+    key = "clients need the key" if rules.key else "no key"
+    print_text(f"{address}/v1   model {name}   one answer at a time, {WAITING} may wait   {who}; {key}")
+    body = msgspec.json.encode({"model": name, "messages": [{"role": "user", "content": "Hello"}]}).decode()
+    header = ' -H "Authorization: Bearer $LOCALSPEC_API_KEY"' if rules.key else ""
+    print_text(f"curl {address}/v1/chat/completions -H 'Content-Type: application/json'{header} -d {shlex.quote(body)}")
+    sys.stdout.flush()
+
+
+def shown_on(bar: Progress) -> Callable[[AnyEvent], None]:
+    def show(event: AnyEvent) -> None:
+        match event:
+            case Loading():
+                bar.show(event)
+            case Notice(level="warning"):
+                bar.say(event)
+            case Ready():
+                bar.say(Notice("info", "loaded", loaded_words(event)))
+
+    return show
+
+
+def loaded_words(ready: Ready) -> str:
+    card = ready.model
+    return f"Loaded {card.name}: {card.quant} on {card.device}, {card.context_max:,} tokens of context."

@@ -1,0 +1,85 @@
+"""A question in a server's own words: the body of the request. Knows no sockets."""
+
+from __future__ import annotations
+
+from typing import Any  # Any: JSON
+
+import msgspec
+
+from localspec.core.errors import UsageError
+from localspec.core.requests import RANDOM_SEED, GenerateRequest, SpecWish
+from localspec.remote.kinds import Kind
+
+OPENAI = ("temperature", "top_p", "seed")
+OLLAMA = {
+    "temperature": "temperature",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "repetition_penalty": "repeat_penalty",
+    "seed": "seed",
+}
+
+
+def body(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish) -> bytes:
+    """The request's body; UsageError for what this server cannot do."""
+    if request.continues and kind.continues is None:
+        raise UsageError(f"{kind.title} cannot go on with an answer that was cut.", hint="Ask it to go on in words.")
+    if request.template is not None:
+        raise UsageError("The server formats the chat itself.", hint="/template none")
+    made = ollama(model, request, wish) if kind.lines else openai(kind, model, request, wish)
+    return msgspec.json.encode(made)
+
+
+def messages(request: GenerateRequest) -> list[dict[str, str]]:
+    return [{"role": said.role, "content": said.content} for said in request.messages or ()]
+
+
+def given(request: GenerateRequest) -> dict[str, int | float]:
+    """The sampling options that were asked for; a random seed is the server's own."""
+    return {name: value for name, value in request.sampling.given.items() if (name, value) != ("seed", RANDOM_SEED)}
+
+
+def openai(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish) -> dict[str, Any]:
+    options = given(request)
+    made: dict[str, Any] = {
+        "model": model,
+        "messages": messages(request),
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        **{name: options[name] for name in OPENAI if name in options},
+        **{theirs: options[ours] for ours, theirs in kind.extras.items() if ours in options},
+        **kind.wish,
+    }
+    if request.max_tokens is not None:
+        made["max_tokens"] = request.max_tokens
+    if request.stop:
+        made["stop"] = list(request.stop)
+    if request.continues and kind.continues:
+        made |= kind.continues
+    if kind.switches:
+        made["localspec"] = {**made.get("localspec", {}), **localspec_wish(request, wish)}
+    return made
+
+
+def localspec_wish(request: GenerateRequest, wish: SpecWish) -> dict[str, Any]:
+    """How another localspec is to speculate for this answer."""
+    if is_off(request, wish):
+        return {"spec": "off"}
+    return {"spec": "auto" if wish.mode == "off" else wish.mode, "k": wish.k}
+
+
+def ollama(model: str, request: GenerateRequest, wish: SpecWish) -> dict[str, Any]:
+    options: dict[str, Any] = {OLLAMA[name]: value for name, value in given(request).items()}
+    if request.max_tokens is not None:
+        options["num_predict"] = request.max_tokens
+    if request.stop:
+        options["stop"] = list(request.stop)
+    if is_off(request, wish):
+        options["draft_num_predict"] = 0
+    return {"model": model, "messages": messages(request), "stream": True, "options": options}
+
+
+def is_off(request: GenerateRequest, wish: SpecWish) -> bool:
+    """Whether speculation is to be off for this answer: a comparison decides for itself."""
+    return not request.speculate if request.speculate is not None else wish.mode == "off"

@@ -1,0 +1,284 @@
+"""A server as an engine: the calls of EngineProcess, the events of core/events.py, over HTTP.
+
+Knows no screen. `events` belongs to one thread and does all the asking; all else may be called from any.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from msgspec.structs import replace
+
+from localspec.core.errors import ContextOverflow, LocalspecError, UsageError
+from localspec.core.events import (
+    AnyEvent,
+    Done,
+    Failure,
+    FinishReason,
+    Loading,
+    Memory,
+    ModelCard,
+    Notice,
+    Ready,
+    SpecCard,
+    Stats,
+    Steered,
+    Text,
+)
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
+from localspec.core.sanitize import one_line
+from localspec.core.served import SERVER, UNREPORTED
+from localspec.remote import faults, sse
+from localspec.remote.answers import Piece, Reader
+from localspec.remote.asking import body, is_off
+from localspec.remote.exchange import DEADLINES, Deadlines, Exchange
+from localspec.remote.figures import stats
+from localspec.remote.server import Asking, Found, Remote, Served, find
+from localspec.remote.totals import Totals, of_one_answer
+
+Request = GenerateRequest | SpecWish | ChangeDrafter
+CANNOT_SWITCH = "{title} cannot switch speculation for one answer; it is set where the server is started"
+CANNOT_CHANGE = "The server chooses its drafter."
+OPEN_KEY = Notice(
+    "warning",
+    "open_key",
+    "The key goes to this server unencrypted.",
+    "Use https, or a tunnel: ssh -L 8000:127.0.0.1:8000 HOST",
+)
+STREAMS = {False: "text/event-stream", True: "application/x-ndjson"}
+
+
+@dataclass(slots=True)
+class Clock:
+    """Keeps when an answer was asked for, and when its first and its last text came, in seconds."""
+
+    asked: float
+    first: float = 0.0
+    last: float = 0.0
+
+    def tick(self) -> None:
+        self.last = time.monotonic()
+        self.first = self.first or self.last
+
+    @property
+    def ttft_ms(self) -> float:
+        return 1000 * (self.first - self.asked) if self.first else 0.0
+
+    @property
+    def writing_ms(self) -> float:
+        return 1000 * (self.last - self.first)
+
+
+class RemoteEngine:
+    """Asks nothing before `events` is read."""
+
+    def __init__(self, remote: Remote, deadlines: Deadlines = DEADLINES) -> None:
+        self.remote, self.deadlines = remote, deadlines
+        self._waiting: SimpleQueue[Request | None] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._exchange: Exchange | None = None  # of the answer
+        self._short: Exchange | None = None  # of the short question beside it
+        self._asked = self._stopped = -1  # the numbers of the last answer asked for and of the last to be stopped
+        self._answered = -1
+        self._closed = False
+        self._wish = SpecWish()
+        self._card: SpecCard | None = None  # the drafter, where the server names it
+        self._tells_each: bool | None = None  # whether the server reports an answer's drafts; None: not known yet
+
+    # --- what the chat calls
+
+    def start(self) -> None:
+        """Asks nothing yet: `events` does, in its own thread."""
+
+    def ask(self, request: GenerateRequest) -> None:
+        with self._lock:
+            self._asked += 1
+        self._waiting.put(request)
+
+    def steer(self, wish: SpecWish) -> None:
+        self._waiting.put(wish)
+
+    def change_drafter(self, asked: ChangeDrafter) -> None:
+        self._waiting.put(asked)
+
+    def cancel(self) -> None:
+        """The answer asked for last ends here."""
+        with self._lock:
+            self._stopped = self._asked
+            exchange = self._exchange if self._answered == self._asked else None
+        if exchange is not None:
+            exchange.stop()
+
+    def close(self) -> None:
+        """Ends all. Twice does no harm."""
+        with self._lock:
+            self._closed, self._stopped, open_now = True, self._asked, (self._exchange, self._short)
+        for exchange in filter(None, open_now):
+            exchange.stop()
+        self._waiting.put(None)
+
+    def events(self) -> Iterator[AnyEvent]:
+        """Ready and the answers, until it is closed; a Failure where the server is not there."""
+        yield Loading(f"asking {one_line(self.remote.title)}", 0, 1, "steps")
+        try:
+            found = find(self.remote, self.deadlines, self._keep)
+            model = found.model(self.remote.model)
+        except LocalspecError as fault:
+            if not self._closed:
+                yield failure(fault)
+            return
+        if found.access.key and found.access.address.is_open:
+            yield OPEN_KEY
+        yield ready(found, model)
+        while (message := self._waiting.get()) is not None and not self._closed:
+            yield from self._take(message, found, model)
+
+    def _take(
+        self, message: GenerateRequest | SpecWish | ChangeDrafter, found: Found, model: Served
+    ) -> Iterator[AnyEvent]:
+        match message:
+            case SpecWish():
+                self._wish = message
+                yield Steered(self._spec(found))
+            case ChangeDrafter():
+                yield failure(UsageError(CANNOT_CHANGE))
+            case GenerateRequest():
+                try:
+                    yield from self._answer(message, found, model)
+                except LocalspecError as fault:
+                    yield self._ended() if self._is_stopped else failure(fault, message)
+
+    def _spec(self, found: Found) -> SpecCard:
+        """How the next answer is drafted for, as far as it is known."""
+        if self._card is None:
+            return spec_card(found, self._wish)
+        return replace(self._card, mode=self._wish.mode, k=self._wish.k)
+
+    def _keep(self, exchange: Exchange) -> None:
+        with self._lock:
+            self._short = exchange
+        if self._closed:
+            exchange.stop()
+
+    # --- an answer
+
+    @property
+    def _is_stopped(self) -> bool:
+        return self._closed or self._stopped >= self._answered
+
+    def _ended(self) -> Done:
+        """An answer that was stopped before its figures came."""
+        return Done("cancelled", Stats(draft_kind=UNREPORTED, finish_reason="cancelled"))
+
+    def _begin(self) -> Exchange:
+        with self._lock:
+            self._answered += 1
+            self._exchange = Exchange(self.remote.access, self.deadlines)
+            return self._exchange
+
+    def _answer(self, request: GenerateRequest, found: Found, model: Served) -> Iterator[AnyEvent]:
+        exchange, kind = self._begin(), found.kind
+        asked = body(kind, model.name, request, self._wish)
+        before = self._totals(found)
+        reader, clock = self._reader(request, found), Clock(time.monotonic())
+        if self._is_stopped:
+            yield self._ended()
+            return
+        with exchange:
+            response = exchange.ask("POST", kind.path, asked)
+            content_type = response.getheader("Content-Type", "")
+            if content_type.partition(";")[0].strip().lower() != STREAMS[kind.lines]:
+                raise faults.of_another_kind(found.access.name, content_type)
+            lines = exchange.lines(response)
+            for data in written(lines) if kind.lines else sse.data(lines):
+                if self._is_stopped or data == sse.END:
+                    break
+                yield from self._shown(reader.read(data), clock, found)
+        yield self._done(request, reader, clock, (found, model, before))
+
+    def _reader(self, request: GenerateRequest, found: Found) -> Reader:
+        begun = request.messages[-1].content if request.continues and request.messages and found.kind.echoes else ""
+        return Reader(found.access.name, lines=found.kind.lines, echo=begun)
+
+    def _shown(self, piece: Piece, clock: Clock, found: Found) -> Iterator[AnyEvent]:
+        if piece.text:
+            clock.tick()
+        if piece.step is not None:
+            yield piece.step
+        elif piece.text:
+            yield Text(piece.text)
+        if piece.spec is not None:
+            self._card = piece.spec
+            yield Steered(self._spec(found))
+        yield from piece.notices
+
+    def _done(
+        self, request: GenerateRequest, reader: Reader, clock: Clock, asked: tuple[Found, Served, Totals | None]
+    ) -> AnyEvent:
+        """The end with its figures; a stream that ended before the answer did is a failure."""
+        found, model, before = asked
+        finish: FinishReason | None = "cancelled" if self._is_stopped else reader.finish
+        if finish is None:
+            return failure(faults.cut(found.access.name))
+        if reader.own is not None:
+            return Done(finish, replace(reader.own, finish_reason=finish))
+        self._learn(found, reader)
+        figures = of_one_answer(reader.figures, before, self._totals(found))
+        sums = stats(
+            figures,
+            finish=finish,
+            ttft_ms=clock.ttft_ms,
+            writing_ms=clock.writing_ms,
+            context_max=model.context,
+            off=found.kind.switches and is_off(request, self._wish),
+        )
+        return Done(finish, sums)
+
+    def _learn(self, found: Found, reader: Reader) -> None:
+        """A vLLM that reports every answer's drafts need not be asked for its totals."""
+        if found.kind.name == "vllm":
+            self._tells_each = reader.figures.drafted is not None
+
+    def _totals(self, found: Found) -> Totals | None:
+        """The server's totals now, where they are all that it says of drafts."""
+        if found.kind.name != "vllm" or self._tells_each:
+            return None
+        with suppress(LocalspecError):
+            return Asking(found.access, self.deadlines, self._keep).totals()
+        return None
+
+
+def written(lines: Iterable[bytes]) -> Iterator[str]:
+    """JSON lines, without empty ones."""
+    return (line.decode("utf-8", errors="replace") for line in lines if line.strip())
+
+
+def failure(fault: LocalspecError, request: GenerateRequest | None = None) -> Failure:
+    """An error as an event. A chat that is too long may be asked again without its oldest turn."""
+    asked = [said for said in (request.messages or ()) if said.role == "user"] if request else []
+    over = 1 if isinstance(fault, ContextOverflow) and len(asked) > 1 else 0
+    return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over=over)
+
+
+def ready(found: Found, model: Served) -> Ready:
+    """The server as a model that is loaded."""
+    where = f"{found.kind.title} at {found.access.address.url.partition('://')[2]}"
+    card = ModelCard(one_line(title(model.name)), "", where, model.context, chat=True, server=found.access.address.url)
+    return Ready(card, spec_card(found, SpecWish()), Memory(0, 0, 0))
+
+
+def title(name: str) -> str:
+    """A model's name for the user: llama-server calls its models by the file's path."""
+    return os.path.basename(name.rstrip("/")) if os.path.isabs(name) else name
+
+
+def spec_card(found: Found, wish: SpecWish) -> SpecCard:
+    """Speculation is the server's; `reason`: why it cannot be switched from here."""
+    reason = "" if found.kind.switches else CANNOT_SWITCH.format(title=found.kind.title)
+    return SpecCard(SERVER, one_line(found.speculation), k=wish.k, reason=reason, mode=wish.mode)

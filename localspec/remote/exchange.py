@@ -1,0 +1,186 @@
+"""One HTTP request and its answer, read a line at a time: bounded, under deadlines, and stopped from another thread.
+
+Follows no redirect, reads no proxy from the environment and sends a key to its own address only. Knows no protocol
+above HTTP.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
+from typing import Self
+
+from localspec.core.version import __version__
+from localspec.remote import faults
+from localspec.remote.address import Address
+
+MOST_LINE = 1 << 20  # bytes; a token's line has hundreds
+MOST_STREAM = 64 << 20
+MOST_FAULT = 64 << 10
+PIECE = 64 << 10
+BROKEN = (OSError, HTTPException, ValueError)  # ValueError: read from a socket that another thread has shut
+
+
+@dataclass(frozen=True, slots=True)
+class Deadlines:
+    """Seconds until there is a connection, for a whole short answer, and of silence in a long one, which may be that of
+    a long prompt being read."""
+
+    connect: float = 10.0
+    short: float = 10.0
+    silence: float = 600.0
+
+
+DEADLINES = Deadlines()
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """A server's address and its key, "" for none; `key_env` is where the key is from."""
+
+    address: Address
+    key: str = ""
+    key_env: str = ""
+
+    @property
+    def name(self) -> str:
+        """The server, in messages."""
+        return self.address.url
+
+
+class Exchange:
+    """`within`: seconds for all of it; None: only silence ends it. To be entered with `with`."""
+
+    def __init__(self, access: Access, deadlines: Deadlines = DEADLINES, *, within: float | None = None) -> None:
+        self.access, self.deadlines, self.within = access, deadlines, within
+        self.stopped = self.expired = False
+        self._socket: socket.socket | None = None
+        self._connection: HTTPConnection | None = None
+        self._timer: threading.Timer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._connection is not None:
+            self._connection.close()
+
+    def stop(self) -> None:
+        """Ends it from any thread: whoever reads sees the end. Twice does no harm."""
+        self.stopped = True
+        if (open_socket := self._socket) is not None:
+            with suppress(OSError):
+                # Of the plain socket: to end TLS itself would take from the reader what it reads with.
+                socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
+
+    def _expire(self) -> None:
+        self.expired = True
+        self.stop()
+
+    def ask(self, method: str, path: str, body: bytes | None = None) -> HTTPResponse:
+        """Sends the request; the answer, once its headers have come. Anything but 200 is an error."""
+        self._connect()
+        connection = self._connection
+        assert connection is not None
+        try:
+            connection.request(method, self.access.address.path + path, body, self._headers(body is not None))
+            response = connection.getresponse()
+        except BROKEN as fault:
+            raise self._lost(fault) from fault
+        if response.status != 200:
+            raise self._refused(response)
+        return response
+
+    def _connect(self) -> None:
+        address, name = self.access.address, self.access.name
+        if address.scheme == "https":
+            seconds = self.deadlines.connect
+            self._connection = HTTPSConnection(
+                address.host, address.port, timeout=seconds, context=ssl.create_default_context()
+            )
+        else:
+            self._connection = HTTPConnection(address.host, address.port, timeout=self.deadlines.connect)
+        try:
+            self._connection.connect()
+        except OSError as fault:
+            raise faults.unreachable(name, fault) from fault
+        except (HTTPException, ValueError) as fault:
+            raise faults.lost(name, fault) from fault
+        self._socket = self._connection.sock
+        self._socket.settimeout(self.deadlines.silence if self.within is None else self.within)
+        if self.within is not None:
+            self._timer = threading.Timer(self.within, self._expire)
+            self._timer.daemon = True
+            self._timer.start()
+        if self.stopped:  # while it was connecting
+            self.stop()
+
+    def _headers(self, has_body: bool) -> Mapping[str, str]:
+        headers = {"User-Agent": f"localspec/{__version__}", "Accept-Encoding": "identity", "Connection": "close"}
+        if has_body:
+            headers["Content-Type"] = "application/json"
+        if self.access.key:
+            headers["Authorization"] = f"Bearer {self.access.key}"
+        return headers
+
+    def _lost(self, fault: OSError | HTTPException | ValueError) -> Exception:
+        return faults.lost(self.access.name, TimeoutError() if self.expired else fault)
+
+    def _refused(self, response: HTTPResponse) -> Exception:
+        name = self.access.name
+        if 300 <= response.status < 400:
+            return faults.moved(name, response.getheader("Location", ""))
+        try:
+            body = response.read(MOST_FAULT)
+        except BROKEN:
+            body = b""
+        after = response.getheader("Retry-After", "").strip()
+        return faults.refused(name, response.status, body, retry_after=after, key_env=self.access.key_env)
+
+    def whole(self, response: HTTPResponse, most: int) -> bytes:
+        """All of a short answer."""
+        try:
+            found = response.read(most + 1)
+        except BROKEN as fault:
+            raise self._lost(fault) from fault
+        if self.expired:
+            raise self._lost(TimeoutError())
+        if len(found) > most:
+            raise faults.too_large(self.access.name, "an answer")
+        return found
+
+    def lines(self, response: HTTPResponse) -> Iterator[bytes]:
+        """The lines of a stream as they come, without their ends. What stands after the last end is no line."""
+        buffer, total, waiting = b"", 0, True
+        while waiting:
+            piece = self._piece(response)
+            total += len(piece)
+            buffer += piece
+            *whole, buffer = buffer.split(b"\n")
+            if len(buffer) > MOST_LINE or any(len(line) > MOST_LINE for line in whole):
+                raise faults.too_large(self.access.name, "a line")
+            if total > MOST_STREAM:
+                raise faults.too_large(self.access.name, "an answer")
+            for line in whole:
+                yield line.removesuffix(b"\r")
+            waiting = bool(piece)
+
+    def _piece(self, response: HTTPResponse) -> bytes:
+        """What has arrived; nothing at the end."""
+        try:
+            return response.read1(PIECE)
+        except IncompleteRead:
+            return b""  # the reader knows whether the answer was whole
+        except BROKEN as fault:
+            if self.stopped and not self.expired:
+                return b""
+            raise self._lost(fault) from fault
+        except AttributeError:  # http.client has closed its file meanwhile
+            return b""

@@ -1,0 +1,32 @@
+"""Looks for servers on this machine, at the ports where such programs listen. Asks only when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from localspec.core.errors import AccessDenied, LocalspecError
+from localspec.remote.exchange import Deadlines
+from localspec.remote.kinds import KINDS, PROBED
+from localspec.remote.server import Found, Remote, find
+
+QUICK = Deadlines(connect=1.0, short=3.0, silence=3.0)  # on this machine
+PORTS = tuple(KINDS[name].port for name in PROBED)
+
+
+def look(ports: Iterable[int] = PORTS, deadlines: Deadlines = QUICK) -> list[tuple[str, Found | None]]:
+    """The servers that answer on this machine, by address; None for one that wants a key."""
+    urls = [f"http://127.0.0.1:{port}" for port in ports]
+    with ThreadPoolExecutor(len(urls) or 1) as pool:
+        answers = list(pool.map(lambda url: answer(url, deadlines), urls))
+    return [(url, found) for url, (is_there, found) in zip(urls, answers, strict=True) if is_there]
+
+
+def answer(url: str, deadlines: Deadlines) -> tuple[bool, Found | None]:
+    """Whether a server of these is at the address, and which."""
+    try:
+        return True, find(Remote(url), deadlines)
+    except AccessDenied:
+        return True, None
+    except LocalspecError:
+        return False, None

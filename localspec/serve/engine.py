@@ -1,0 +1,241 @@
+"""The engine behind the server: loaded, asked one request at a time, unloaded when idle, loaded again when it dies.
+
+Lives in one event loop; a thread reads each engine's events. Knows no HTTP and no queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from threading import Thread
+from typing import Literal, Protocol
+
+import msgspec
+
+from localspec.core.errors import EngineDied
+from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Ready, SpecCard, Steered
+from localspec.core.requests import GenerateRequest, SpecWish
+from localspec.serve.faults import loading, not_loaded
+
+State = Literal["unloaded", "loading", "waking", "ready", "failed", "closed"]
+STOPPED = Failure("engine_stopped", "The server was stopped.", "What was written until then stands.")
+ENDED = Failure(EngineDied.code, "The engine stopped.")
+AGAIN = "It is being loaded again; ask again."
+
+
+class Engine(Protocol):
+    """What the server needs of an engine, wherever it runs."""
+
+    def start(self) -> None: ...
+    def events(self) -> Iterator[AnyEvent]: ...
+    def ask(self, request: GenerateRequest) -> None: ...
+    def steer(self, wish: SpecWish) -> None: ...
+    def cancel(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class Answer:
+    """One answer under way. `over` is called once, when the engine is free again."""
+
+    def __init__(self, engine: Engine, over: Callable[[], object]) -> None:
+        self._engine, self._over = engine, over
+        self._events: asyncio.Queue[AnyEvent | None] = asyncio.Queue()
+        self.is_over = False
+
+    async def next(self) -> AnyEvent | None:
+        """The next event; None after the last."""
+        return await self._events.get()
+
+    def cancel(self) -> None:
+        """The engine stops before its next forward; Done is then the last event."""
+        if not self.is_over:
+            self._engine.cancel()
+
+    def put(self, event: AnyEvent) -> None:
+        self._events.put_nowait(event)
+        if isinstance(event, Done | Failure):
+            self.is_over = True
+            self._events.put_nowait(None)
+            self._over()
+
+
+class Host:
+    """`make` is called for every load. `ttl`: seconds without a request until the model is unloaded. `changed` is
+    called with every change of state, `failed` where the first load fails, `seen` with every event of loading."""
+
+    def __init__(
+        self,
+        make: Callable[[], Engine],
+        *,
+        ttl: float | None = None,
+        changed: Callable[[], object] = lambda: None,
+        failed: Callable[[Failure], object] = lambda _: None,
+        seen: Callable[[AnyEvent], object] = lambda _: None,
+    ) -> None:
+        self._make, self._ttl = make, ttl
+        self._changed, self._failed, self._seen = changed, failed, seen
+        self.state: State = "unloaded"
+        self.progress: Loading | None = None
+        self.ready: Ready | None = None
+        self.spec: SpecCard | None = None
+        self.failure = ENDED
+        self.starts = 0
+        self.settled = asyncio.Event()
+        self._engine: Engine | None = None
+        self._answer: Answer | None = None
+        self._usual = self._wish = SpecWish()  # how the engine speculates, by its load and now
+        self._idle: asyncio.TimerHandle | None = None
+        self._is_fragile = False  # it was loaded because it had died, and has answered nothing since
+
+    # --- what the server asks
+
+    def start(self) -> None:
+        """Begin loading; requests are refused until it is ready."""
+        self._load("loading")
+
+    def check_loaded(self) -> None:
+        """RequestRefused while it loads, as llama-server does; one that is unloaded is loaded for the request."""
+        if self.state == "loading":
+            raise loading(self.progress)
+
+    def wake(self) -> None:
+        """Begin loading if it is unloaded, or if it could not be loaded; requests wait for it."""
+        if self.state in ("unloaded", "failed"):
+            self._load("waking")
+
+    @property
+    def is_settled(self) -> bool:
+        return self.state not in ("loading", "waking")
+
+    @property
+    def is_out_of_order(self) -> bool:
+        """Whether waiting for it leads nowhere."""
+        return self.state in ("failed", "closed")
+
+    def ask(self, request: GenerateRequest, wish: SpecWish | None, over: Callable[[], object]) -> Answer:
+        """Starts an answer; RequestRefused where the model could not be loaded. The one before must be over."""
+        if self.state != "ready" or self._engine is None:
+            raise not_loaded(self.failure)
+        assert self._answer is None
+        self._stay()
+        if wish is not None:
+            self._steer(wish)
+        self._answer = Answer(self._engine, over)
+        self._engine.ask(request)
+        return self._answer
+
+    def close(self) -> None:
+        """End the engine; an answer under way ends with a Failure."""
+        self._stay()
+        self.failure = STOPPED
+        self._drop("closed", STOPPED)
+
+    # --- what happens
+
+    def _load(self, state: State) -> None:
+        self._stay()
+        self.progress = None
+        self.settled.clear()
+        self._engine = engine = self._make()
+        self.starts += 1
+        self._enter(state)
+        loop = asyncio.get_running_loop()
+        Thread(target=read, args=(engine, loop, self._receive), name="engine", daemon=True).start()
+
+    def _receive(self, engine: Engine, event: AnyEvent | None) -> None:
+        """Takes an event in the loop; those of an engine that was replaced are ignored."""
+        if engine is not self._engine:
+            return
+        match event:
+            case None:
+                self._gone(ENDED)
+            case Failure() if self.state != "ready" or event.code == EngineDied.code:
+                self._gone(event)
+            case Loading():
+                self.progress = event
+                self._seen(event)
+            case Ready():
+                self.ready, self.spec = event, event.spec
+                self._usual = self._wish = SpecWish(event.spec.mode, event.spec.k)
+                self._seen(event)
+                self._enter("ready")
+                self._go_idle()
+            case Steered():
+                self.spec = event.spec
+                self._changed()
+            case Notice() if self._answer is None:
+                self._seen(event)
+            case _ if self._answer is not None:
+                self._put(self._answer, event)
+
+    def _put(self, answer: Answer, event: AnyEvent) -> None:
+        if isinstance(event, Done | Failure):
+            self._answer = None
+            self._is_fragile = False
+            self._steer(self._usual)
+            self._go_idle()
+        answer.put(event)
+
+    def _steer(self, wish: SpecWish) -> None:
+        """Speculates so from now on: one request's way ends with its answer."""
+        if wish != self._wish and self._engine is not None:
+            self._wish = wish
+            self._engine.steer(wish)
+
+    def _gone(self, failure: Failure) -> None:
+        """The engine ended: what it answered fails, and it is loaded again; twice without an answer is too often."""
+        self.failure = failure
+        if self.state == "ready":
+            again = msgspec.structs.replace(failure, hint=AGAIN)
+            self._drop("unloaded", again, reload=not self._is_fragile)
+        else:
+            self._drop("failed", failure)
+            if self.ready is None:
+                self._failed(failure)
+
+    def _drop(self, state: State, failure: Failure, *, reload: bool = False) -> None:
+        engine, self._engine = self._engine, None
+        answer, self._answer = self._answer, None
+        if engine is not None:
+            Thread(target=engine.close, name="engine-close", daemon=False).start()
+        self._enter(state)
+        if reload:
+            self._is_fragile = True
+            self._load("loading")
+        if answer is not None:
+            answer.put(failure)
+
+    def _enter(self, state: State) -> None:
+        self.state = state
+        if self.is_settled:
+            self.settled.set()
+        self._changed()
+
+    # --- idle
+
+    def _go_idle(self) -> None:
+        self._stay()
+        if self._ttl is not None:
+            self._idle = asyncio.get_running_loop().call_later(self._ttl, self._drop, "unloaded", STOPPED)
+
+    def _stay(self) -> None:
+        if self._idle is not None:
+            self._idle.cancel()
+            self._idle = None
+
+
+def read(engine: Engine, loop: asyncio.AbstractEventLoop, receive: Callable[[Engine, AnyEvent | None], None]) -> None:
+    """Runs in a thread: starts the engine and hands its events to the loop, then None."""
+
+    def push(event: AnyEvent | None) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(receive, engine, event)
+
+    try:
+        engine.start()
+        for event in engine.events():
+            push(event)
+    except Exception as fault:  # whatever it is, the server must hear that the engine is gone
+        push(Failure(EngineDied.code, f"The engine could not be started ({type(fault).__name__})."))
+    push(None)

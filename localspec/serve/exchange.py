@@ -1,0 +1,80 @@
+"""One request from the queue to the last event of its answer, and the way back when its client is gone.
+
+Knows neither HTTP nor what the answer looks like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+
+from localspec.core.events import AnyEvent, Loading, SpecCard
+from localspec.serve.bodies import Asked
+from localspec.serve.engine import Answer, Host
+from localspec.serve.queue import Queue, Ticket
+
+PING = 15.0  # seconds of silence after which a proxy might close the line
+
+
+class Exchange:
+    """Joins the queue when it is made: RequestRefused while the model loads, or where the queue is full."""
+
+    def __init__(self, host: Host, queue: Queue, asked: Asked, ping: float = PING) -> None:
+        host.check_loaded()
+        self._host, self.asked, self._ping = host, asked, ping
+        self._ticket: Ticket = queue.join()
+        self._answer: Answer | None = None
+
+    @property
+    def is_next(self) -> bool:
+        """Whether nothing stands before it."""
+        return self._ticket.position == 0 and self._host.state == "ready"
+
+    @property
+    def spec(self) -> SpecCard:
+        assert self._host.spec is not None
+        return self._host.spec
+
+    def close(self) -> None:
+        """Leaves the queue, or stops the answer. Twice does no harm."""
+        if self._answer is None:
+            self._ticket.leave()
+        else:
+            self._answer.cancel()
+
+    async def turn(self) -> AsyncIterator[str]:
+        """Waits until the engine is free for it; yields, meanwhile, in a few words what it waits for."""
+        while not self.is_next:
+            moved, position = self._ticket.moved, self._ticket.position
+            moved.clear()
+            if position < 0:
+                return
+            if position > 0:
+                yield f"queued {position}"
+                await within(moved, self._ping)
+                continue
+            self._host.wake()
+            yield loading_words(self._host.progress)
+            await within(self._host.settled, self._ping)
+            if self._host.is_out_of_order:
+                return
+
+    async def events(self) -> AsyncIterator[AnyEvent]:
+        """The answer's events, after `turn`; none where the client left before."""
+        if self._ticket.position < 0:
+            return
+        self._answer = answer = self._host.ask(self.asked.request, self.asked.wish, self._ticket.leave)
+        while (event := await answer.next()) is not None:
+            yield event
+
+
+async def within(event: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)
+
+
+def loading_words(progress: Loading | None) -> str:
+    if progress is None or not progress.total:
+        return "loading"
+    return f"loading {100 * progress.done // progress.total} %"

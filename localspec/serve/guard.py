@@ -1,0 +1,60 @@
+"""The outermost layer of the server: every request passes security's rules before it reaches a route.
+
+Also the last to see an error of ours: stderr gets the lines of code, and no prompt.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from typing import Any  # Any: ASGI's messages
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from localspec.serve.faults import RequestRefused
+from localspec.serve.replies import refusal
+from localspec.serve.security import Rules, allowed_origin, check, cors_headers, preflight_headers
+
+
+class Guard:
+    def __init__(self, app: ASGIApp, rules: Rules) -> None:
+        self._app, self._rules = app, rules
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        origin = allowed_origin(self._rules, scope["headers"])
+        marked = with_headers(send, cors_headers(origin)) if origin else send
+        try:
+            check(self._rules, scope["method"], scope["path"], scope["headers"])
+        except RequestRefused as fault:
+            await refusal(fault, close=True)(scope, receive, marked)
+            return
+        if scope["method"] == "OPTIONS":
+            await answer_preflight(marked, is_allowed=origin is not None)
+            return
+        await self._run(scope, receive, marked)
+
+    async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._app(scope, receive, send)
+        except Exception as fault:  # the app has said so, or the line is closed in the middle of its answer
+            frames = "".join(traceback.format_tb(fault.__traceback__))  # not its message, which may hold a prompt
+            print(f"error: {type(fault).__name__} in the server:\n{frames}", end="", file=sys.stderr)
+
+
+def with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
+    async def marked(message: Any) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", []), *headers]}
+        await send(message)
+
+    return marked
+
+
+async def answer_preflight(send: Send, *, is_allowed: bool) -> None:
+    """A browser's question before it asks; without --cors the answer lets no page ask."""
+    headers = preflight_headers() if is_allowed else []
+    await send({"type": "http.response.start", "status": 204, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,154 @@
+"""A server from start to end: the socket, the engine, the file that `ps` reads. Knows no command line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from time import time
+
+from msgspec.structs import replace
+from starlette.applications import Starlette
+
+from localspec.core.errors import UsageError, error_of
+from localspec.core.events import AnyEvent, Failure, SpecCard
+from localspec.serve import running
+from localspec.serve.app import Served, Site, make_app
+from localspec.serve.engine import Engine, Host
+from localspec.serve.listening import Server, address_of, allow_files, bind, make_server
+from localspec.serve.queue import Queue
+from localspec.serve.running import Running
+from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_loopback
+
+PORT = 11535
+NOTED_EVERY = 0.2  # seconds, at most
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    host: str = "127.0.0.1"
+    port: int = PORT
+
+
+def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...], key: str | None) -> Rules:
+    """The rules that were asked for; UsageError where others could reach the server without a key."""
+    check_reach(address.host, key)
+    names = {host_name(host) for host in hosts}
+    if "" in names:
+        raise UsageError("--allow-host takes a name such as box.local.", hint="Give it without http:// and path.")
+    for origin in origins:
+        if origin in ("*", "null") or "://" not in origin or origin.count("/") != 2:
+            raise UsageError(f"'{origin[:100]}' is no origin.", hint="Give one as http://localhost:3000.")
+    own = set() if address.host in ("0.0.0.0", "::") else {host_name(bracketed(address.host))}
+    return Rules(frozenset(names | own) - LOCAL_NAMES, frozenset(map(str.lower, origins)), key)
+
+
+def check_reach(host: str, key: str | None) -> None:
+    if key is None and not is_loopback(host):
+        raise UsageError(
+            f"Other machines could reach {host}, so clients need a key.",
+            hint="Set LOCALSPEC_API_KEY, or give --key-file FILE.",
+        )
+
+
+def bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+class Noting:
+    """Writes what runs into its file, when it has changed, and not more often than need be."""
+
+    def __init__(self, server: Running) -> None:
+        self._server = server
+        self._changed = asyncio.Event()
+
+    def change(self, host: Host, queue: Queue) -> None:
+        words = speculation_words(host.spec) if host.spec is not None else ""
+        counts = {"answering": queue.answering, "waiting": queue.waiting}
+        self._server = replace(self._server, state=host.state, speculation=words, **counts)
+        self._changed.set()
+
+    async def keep(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await asyncio.to_thread(running.write, self._server)
+            await asyncio.sleep(NOTED_EVERY)
+
+
+def speculation_words(spec: SpecCard) -> str:
+    if spec.switch == "off":
+        return "off"
+    length = "" if spec.k == "auto" else f", k {spec.k}"
+    return f"{spec.name or spec.kind} ({spec.switch}{length})"
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """What is served: `make` makes an engine for every load, and `ttl` seconds without a request unload it."""
+
+    make: Callable[[], Engine]
+    served: Served
+    rules: Rules
+    ttl: float | None = None
+
+
+def serve(
+    serving: Serving,
+    address: Address,
+    listening: Callable[[str], object],
+    seen: Callable[[AnyEvent], object] = lambda _: None,
+) -> None:
+    """Serves until a signal ends it; the error of a model that could not be loaded at first is raised. `listening` is
+    called with the address, `seen` with every event of loading."""
+    bound = bind(address.host, address.port)
+    try:
+        allow_files()
+        check_reach(bound.getsockname()[0], serving.rules.key)  # a name may be of an address that is not this machine's
+        failure = asyncio.run(run(serving, bound, listening, seen))
+    finally:
+        bound.close()
+        running.remove(os.getpid())
+    if failure is not None:
+        raise error_of(failure.code, failure.message, hint=failure.hint)
+
+
+async def run(
+    serving: Serving, bound: socket.socket, listening: Callable[[str], object], seen: Callable[[AnyEvent], object]
+) -> Failure | None:
+    """Serves on this socket; returns why the model could not be loaded, if that ended it."""
+    failures: list[Failure] = []
+    shown = address_of(bound)
+    noting = Noting(Running(os.getpid(), running.own_start(), shown, serving.served.name, time()))
+
+    def failed(failure: Failure) -> None:
+        failures.append(failure)
+        server.should_exit = True
+
+    def changed() -> None:
+        noting.change(host, queue)
+
+    host = Host(serving.make, ttl=serving.ttl, changed=changed, failed=failed, seen=seen)
+    queue = Queue(changed)
+    app = make_app(Site(serving.served, host, queue), serving.rules, lifespan_of(host, noting))
+    server: Server = make_server(app, host.close)
+    listening(shown)
+    await server.serve([bound])
+    return failures[0] if failures else None
+
+
+def lifespan_of(host: Host, noting: Noting) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        keeping = asyncio.create_task(noting.keep())
+        host.start()
+        try:
+            yield
+        finally:
+            host.close()
+            keeping.cancel()
+
+    return lifespan

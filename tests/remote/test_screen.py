@@ -1,0 +1,239 @@
+"""A chat with a server on the screen that every chat has: its words, its figures, and what cannot be done with it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from localspec.config.tables import Config
+from localspec.core.requests import LoadRequest, SamplingOptions
+from localspec.history import Writer, recall
+from localspec.history.text.transcript import transcript
+from localspec.remote.engine import RemoteEngine
+from localspec.remote.server import Remote
+from localspec.tui.control.on_server import LACKS
+from localspec.tui.control.tuning import Tuning
+from tests.support import recorded_servers as recorded
+from tests.support.chat_stage import Stage, open_chat
+from tests.support.recorded_servers import STEP, chunk, event, last, stream
+from tests.support.remote_stage import PATIENT, serving
+from tests.support.stand_in_server import Answer, Route, StandIn, stand_in
+
+pytestmark = pytest.mark.heavy
+
+
+class Watched(RemoteEngine):
+    """Knows whether it was closed, as the stage asks."""
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+
+@asynccontextmanager
+async def chat_with(
+    routes: dict[str, Route], *, sink: Writer | None = None, engines: int = 1, **remote: str
+) -> AsyncIterator[tuple[Stage, StandIn]]:
+    with stand_in(routes) as server:
+        tuning = Tuning(Config(), load=LoadRequest("box"), name="box", server="box")
+        made = [Watched(Remote(server.url, "box", **remote), PATIENT) for _ in range(engines)]
+        async with open_chat(*made, size=(80, 24), tuning=tuning, sink=sink) as stage:  # type: ignore[arg-type]
+            yield stage, server
+
+
+async def test_an_answer_its_figures_and_the_server_are_in_sight():
+    async with chat_with(serving("llamacpp", Answer(recorded.LLAMA_SERVER))) as (stage, server):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.", "50 % of 8 drafted accepted (server)")
+        await stage.sees("70.0 tok/s", f"llama-server at 127.0.0.1:{server.port}"[:20])
+        assert "×" not in stage.seen
+        assert "lossless" not in stage.seen
+
+
+async def test_an_empty_chat_says_where_words_go():
+    async with chat_with(serving("vllm", Answer(stream()))) as (stage, _):
+        await stage.sees("What you write is sent to box, which answers.")
+        assert "nothing you write leaves" not in stage.seen
+
+
+async def test_what_is_not_reported_is_called_so_and_is_no_zero():
+    async with chat_with(serving("vllm", Answer(recorded.VLLM_WITHOUT_THE_FLAG))) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.", "7 tokens", "speculation: not reported")
+        assert " 0 %" not in stage.seen
+
+
+async def test_the_second_question_brings_the_first_answer_along():
+    async with chat_with(serving("vllm", Answer(stream()))) as (stage, server):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+        await stage.ready()
+        await stage.send("And you?")
+        await stage.until(lambda: len(server.questions) == 2)
+        said = server.questions[-1].body["messages"]
+        assert [one["content"] for one in said] == ["Hello?", "Hello there, world.", "And you?"]
+        await stage.ready()
+
+
+async def test_a_lost_connection_keeps_the_answer_and_one_key_asks_again():
+    lost, whole = Answer(stream()[:3], cut=True), Answer(stream())
+    async with chat_with(serving("vllm", lost, whole)) as (stage, server):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there", "in the middle of the answer")
+        await stage.ready()
+        await stage.pilot.press("ctrl+r")
+        await stage.sees("Hello there, world.")
+        assert len(server.questions) == 2
+        await stage.ready()
+
+
+async def test_escape_ends_the_answer_and_keeps_it():
+    gate = threading.Event()
+    async with chat_with(serving("vllm", Answer(stream(), gate=(2, gate)))) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello")
+        await stage.pilot.press("escape")
+        await stage.sees("stopped")
+        await stage.ready()
+        gate.set()
+        assert stage.turns[-1].content == "Hello"
+
+
+async def test_a_server_that_is_not_there_is_tried_again_with_one_key():
+    routes: dict[str, Route] = {}
+    async with chat_with(routes, engines=2, kind="vllm", model="m") as (stage, _):
+        await stage.ready()  # the kind and the model are named: nothing else need answer
+        await stage.asks("Hello?", "does not have that")
+
+
+async def test_loading_says_whom_it_asks_and_a_failure_offers_the_same_again():
+    async with chat_with({"GET /v1/models": [Answer.text("<html>"), *[Answer.json({}, 503)] * 9]}, engines=2) as (
+        stage,
+        s,
+    ):
+        await stage.sees("cannot be read", "Not loaded")
+        s.routes |= serving("vllm", Answer(stream()))
+        await stage.pilot.press("ctrl+r")
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+
+
+@pytest.mark.parametrize("name", sorted(LACKS))
+async def test_what_needs_a_model_here_is_one_sentence(name: str):
+    async with chat_with(serving("vllm", Answer(stream()))) as (stage, _):
+        await stage.ready()
+        await stage.send(f"/{name}")
+        await stage.hints(LACKS[name].format(server="box"))
+        assert stage.chat.state.phase == "idle"
+
+
+async def test_keys_that_need_more_than_the_server_gives_say_so():
+    async with chat_with(serving("vllm", Answer(stream()))) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+        await stage.ready()
+        await stage.pilot.press("f5")
+        await stage.hints("vLLM cannot switch speculation for one answer")
+        await stage.pilot.press("f3")
+        await stage.hints("The server does not say who wrote which token.")
+        await stage.pilot.press("ctrl+o")
+        await stage.hints("This chat is with box")
+        await stage.send("/compare")
+        await stage.hints("vLLM cannot switch speculation for one answer")
+
+
+async def test_show_and_stats_say_what_is_known_of_it():
+    async with chat_with(serving("llamacpp", Answer(recorded.LLAMA_SERVER))) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "50 % of 8")
+        await stage.ready()
+        await stage.asks("/stats", "drafts", "19 tokens")
+        await stage.asks("/show", "the server does not say")
+
+
+async def test_f5_turns_it_off_where_the_server_can():
+    answer = Answer(recorded.OLLAMA, content_type="application/x-ndjson")
+    async with chat_with(serving("library", answer, path="POST /api/chat")) as (stage, server):
+        await stage.ready()
+        await stage.pilot.press("f5")  # auto, then off
+        await stage.sees("speculation off")
+        await stage.asks("Hello?", "Hello there, world.")
+        assert server.questions[-1].body["options"] == {"draft_num_predict": 0}
+        await stage.ready()
+
+
+async def test_a_comparison_asks_the_server_with_and_without_drafts():
+    answer = Answer(recorded.OLLAMA, content_type="application/x-ndjson")
+    async with chat_with(serving("library", answer, path="POST /api/chat")) as (stage, server):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+        await stage.ready()
+        await stage.pilot.press("f6")
+        await stage.sees("same text")
+        plain, drafted = (one.body["options"].get("draft_num_predict") for one in server.questions[1:])
+        assert (plain, drafted) == (0, None)
+        await stage.pilot.press("escape")
+
+
+def own() -> list[bytes]:
+    said = chunk("Hello there")
+    said["choices"][0]["delta"]["localspec"] = STEP
+    stats = {"draft_kind": "model", "draft_rounds": 1, "draft_n": 3, "draft_n_accepted": 1, "draft_n_rejected": 1}
+    figures = {"spec": {"kind": "model", "name": "small"}, "stats": {**stats, "predicted_n": 2, "predicted_ms": 10.0}}
+    return [
+        *map(event, (said, chunk(finish="stop"), last(usage=recorded.USAGE, localspec=figures))),
+        b"data: [DONE]\n\n",
+    ]
+
+
+async def test_another_localspec_shows_who_wrote_each_token():
+    async with chat_with(serving("localspec", Answer(own()))) as (stage, server):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there", "50 % of 2 drafted accepted")
+        assert server.questions[-1].body["localspec"]["tokens"] is True
+        assert [token.source for step in stage.chat.state.rounds for token in step.tokens] == ["draft", "fix"]
+        await stage.pilot.press("f3")
+        await stage.until(lambda: stage.chat.transcript.view == "tokens")
+        await stage.ready()
+
+
+async def test_it_is_kept_and_exported_like_every_chat():
+    sink = Writer()
+    async with chat_with(serving("llamacpp", Answer(recorded.LLAMA_SERVER)), sink=sink) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "50 % of 8")
+        await stage.ready()
+    assert sink.close() is None
+    opened = recall(None)
+    answer = opened.branch[-1]
+    assert answer.content == "Hello there, world."
+    assert answer.generation is not None
+    assert (answer.generation.stats.draft_kind, answer.generation.stats.draft_n_accepted) == ("server", 4)
+    assert "50 % of 8 drafted accepted (server)" in transcript(opened)
+
+
+async def test_escape_codes_of_a_server_never_reach_the_screen():
+    evil = "\x1b[2J\x1b]0;owned\x07\u202eevil"
+    routes = serving("vllm", Answer([event(chunk(evil, "stop")), b"data: [DONE]\n\n"]))
+    routes["GET /v1/models"] = Answer.json({"data": [{"id": f"m{evil}", "owned_by": "vllm"}]})
+    async with chat_with(routes) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "evil")
+        assert not {"\x1b", "\x07", "\u202e"} & set(stage.seen)
+        await stage.ready()
+
+
+async def test_only_what_the_user_set_is_asked_of_a_server():
+    """A server has its own defaults: ours for a model here would replace them."""
+    async with chat_with(serving("vllm", Answer(stream()))) as (stage, server):
+        await stage.ready()
+        await stage.send("/set temperature=0.3")
+        await stage.asks("Hello?", "Hello there, world.")
+        asked = server.questions[-1].body
+        assert asked["temperature"] == 0.3
+        assert asked.keys().isdisjoint({"top_p", "top_k", "min_p", "repetition_penalty"})
+        assert SamplingOptions(temperature=0.3) == stage.chat.tuning.sampling
+        await stage.ready()

@@ -1,0 +1,1 @@
+"""The server: who may ask, what is answered, and in which order."""

@@ -1,0 +1,16 @@
+"""The server that the files of this folder share. A test leaves it idle, and its engine alive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.support.served import Server, started
+
+
+@pytest.fixture(scope="package")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with started(tmp_path_factory.mktemp("served")) as server:
+        server.wait_until_ready()
+        yield server
