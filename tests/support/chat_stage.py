@@ -13,8 +13,7 @@ from textual import events
 from textual._styles_cache import StylesCache
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
-from textual.message_pump import MessagePump
-from textual.pilot import Pilot, WaitForScreenTimeout
+from textual.pilot import Pilot
 
 from localspec.config.tables import ChatTable, Config, SendKey
 from localspec.core.requests import Message
@@ -41,37 +40,6 @@ def parsed_once(sheet: Stylesheet, css: str, **source: Any) -> list[RuleSet]:
     if key not in RULES:
         RULES[key] = parse(sheet, css, **source)
     return RULES[key]
-
-
-def waits(pump: MessagePump) -> bool:
-    """It has nothing to read, and does nothing."""
-    arrival = pump._message_queue.ready_event
-    return not arrival.is_set() and bool(arrival._waiters)  # type: ignore[attr-defined]
-
-
-async def all_heard(pilot: Pilot[None], timeout: float = PATIENCE_SECONDS) -> bool:
-    """Whether whatever was sent has been read. Textual's own asks every widget after each key, also those that wait for
-    something to read: two of three messages of a test were such questions, a quarter of its time."""
-    app, heard, asked = pilot.app, asyncio.Event(), 0
-    if not app.screen_stack:
-        return False  # the chat is over
-
-    def answered() -> None:
-        nonlocal asked
-        asked -= 1
-        if not asked:
-            heard.set()
-
-    for pump in (app, *app.screen.walk_children(with_self=True)):
-        asked += not waits(pump) and pump.call_later(answered)
-    if asked:
-        either = [asyncio.ensure_future(heard.wait()), asyncio.ensure_future(app._exception_event.wait())]
-        done, pending = await asyncio.wait(either, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-        for future in pending:
-            future.cancel()
-        if not done:
-            raise WaitForScreenTimeout("Widgets have not read what was sent to them.")
-    return not asked
 
 
 @dataclass
@@ -177,7 +145,6 @@ async def open_chat(
     with (
         patch.object(Stylesheet, "_parse_rules", parsed_once),
         patch.object(RuleSet, "__hash__", object.__hash__),  # as Textual hashes them, without a call of Python's
-        patch.object(Pilot, "_wait_for_screen", all_heard),
         patch("localspec.tui.screens.overflow.REST_SECONDS", 0),
     ):
         async with app.run_test(size=size, tooltips=tooltips, notifications=True) as pilot:
