@@ -11,6 +11,7 @@ import sys
 from contextlib import closing
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from random import Random
 
 import psutil
 import pytest
@@ -107,6 +108,28 @@ def test_a_client_that_does_not_read_holds_no_one_up(served: Server):
         assert served.complete("To stop a model,", max_tokens=2)["usage"]["completion_tokens"] == 2
         served.wait_until_idle()
     assert served.predicted() - before == 202
+
+
+def test_after_a_storm_of_clients_that_leave_the_next_is_answered_as_the_first_was(served: Server):
+    """Each leaves after some bytes of its own, or of the answer's; several at a time."""
+    before, cancelled = served.complete("To stop a model,", max_tokens=16)["choices"], served.ended("cancelled")
+    random = Random(11)
+    whole = request("POST", "/v1/completions", json.dumps({**ENDLESS, "stream": True, "max_tokens": 40}).encode())
+    lines: list[socket.socket] = []
+    for _ in range(60):
+        lines.append(socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE))
+        is_whole = random.random() < 0.7
+        lines[-1].sendall(whole if is_whole else whole[: random.randrange(len(whole))])
+        if is_whole and random.random() < 0.5:
+            lines[-1].recv(random.choice((1, 20, 400)))
+        if len(lines) > 5 or random.random() < 0.3:
+            lines.pop(random.randrange(len(lines))).close()
+    for line in lines:
+        line.close()
+    served.wait_until_idle()
+    assert served.ended("cancelled") > cancelled
+    assert served.complete("To stop a model,", max_tokens=16)["choices"] == before
+    assert "Traceback" not in served.printed
 
 
 # --- too many
