@@ -32,9 +32,8 @@ KEY = "0f2d6c1b-key-of-this-test"
 def program(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
     """localspec beside the server, as the same user."""
     command = [sys.executable, "-m", "localspec", *words]
-    return subprocess.run(
-        command, env=environment(server.folder), capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    own = environment(server.state, server.folder)
+    return subprocess.run(command, env=own, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def notice_who_left(server: Server) -> None:
@@ -201,11 +200,11 @@ def test_no_key_no_network(localspec, tmp_path):
 
 
 def test_a_server_with_a_key_from_its_first_line_to_its_last(served: Server, tmp_path: Path):
-    """It shares the other's folder, as two servers of one user do."""
+    """It shares the other's folders, as two servers of one user do."""
     file = tmp_path / "key"
     file.write_text(KEY + "\n")
     file.chmod(0o600)
-    with started(served.folder, "--key-file", str(file), "--host", "127.0.0.1") as server:
+    with started(served.state, served.folder, "--key-file", str(file), "--host", "127.0.0.1") as server:
         server.wait_until_ready()
         for given in (None, "Bearer wrong", f"Bearer {KEY}x", KEY, f"Basic {KEY}"):
             refused = server.send("GET", "/v1/models", headers={"authorization": given} if given else {})
@@ -238,7 +237,7 @@ def check_silent(server: Server) -> None:
     family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
     words = [word for process in family for word in process.cmdline()]
     assert not [word for word in words if KEY in word]
-    files = [file for file in server.folder.rglob("*") if file.is_file()]
+    files = [file for folder in (server.state, server.folder) for file in folder.rglob("*") if file.is_file()]
     assert server.output in files
     for file in files:
         content = file.read_bytes()
@@ -259,7 +258,7 @@ def check_stopped(first: Server, second: Server) -> None:
 
 @pytest.mark.slow
 def test_a_signal_ends_the_answer_under_way_the_engine_and_the_server(served: Server):
-    with started(served.folder) as server:
+    with started(served.state, served.folder) as server:
         server.wait_until_ready()
         children = psutil.Process(server.process.pid).children(recursive=True)
         with server.opened("POST", "/v1/completions", {**ENDLESS, "stream": True}) as response:
