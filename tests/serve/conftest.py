@@ -11,6 +11,7 @@ from tests.support.served import Server, started
 
 @pytest.fixture(scope="package")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with started(tmp_path_factory.mktemp("served")) as server:
+    state = tmp_path_factory.getbasetemp() / "one-state"  # of all tests that have one_state_folder
+    with started(state, tmp_path_factory.mktemp("served")) as server:
         server.wait_until_ready()
         yield server

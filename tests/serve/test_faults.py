@@ -11,6 +11,7 @@ import sys
 from contextlib import closing
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
+from random import Random
 
 import psutil
 import pytest
@@ -31,9 +32,8 @@ KEY = "0f2d6c1b-key-of-this-test"
 def program(server: Server, *words: str) -> subprocess.CompletedProcess[str]:
     """localspec beside the server, as the same user."""
     command = [sys.executable, "-m", "localspec", *words]
-    return subprocess.run(
-        command, env=environment(server.folder), capture_output=True, text=True, timeout=PATIENCE, check=False
-    )
+    own = environment(server.state, server.folder)
+    return subprocess.run(command, env=own, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def notice_who_left(server: Server) -> None:
@@ -109,6 +109,28 @@ def test_a_client_that_does_not_read_holds_no_one_up(served: Server):
     assert served.predicted() - before == 202
 
 
+def test_after_a_storm_of_clients_that_leave_the_next_is_answered_as_the_first_was(served: Server):
+    """Each leaves after some bytes of its own, or of the answer's; several at a time."""
+    before, cancelled = served.complete("To stop a model,", max_tokens=16)["choices"], served.ended("cancelled")
+    random = Random(11)
+    whole = request("POST", "/v1/completions", json.dumps({**ENDLESS, "stream": True, "max_tokens": 40}).encode())
+    lines: list[socket.socket] = []
+    for _ in range(60):
+        lines.append(socket.create_connection(("127.0.0.1", served.port), timeout=PATIENCE))
+        is_whole = random.random() < 0.7
+        lines[-1].sendall(whole if is_whole else whole[: random.randrange(len(whole))])
+        if is_whole and random.random() < 0.5:
+            lines[-1].recv(random.choice((1, 20, 400)))
+        if len(lines) > 5 or random.random() < 0.3:
+            lines.pop(random.randrange(len(lines))).close()
+    for line in lines:
+        line.close()
+    served.wait_until_idle()
+    assert served.ended("cancelled") > cancelled
+    assert served.complete("To stop a model,", max_tokens=16)["choices"] == before
+    assert "Traceback" not in served.printed
+
+
 # --- too many
 
 
@@ -178,11 +200,11 @@ def test_no_key_no_network(localspec, tmp_path):
 
 
 def test_a_server_with_a_key_from_its_first_line_to_its_last(served: Server, tmp_path: Path):
-    """It shares the other's folder, as two servers of one user do."""
+    """It shares the other's folders, as two servers of one user do."""
     file = tmp_path / "key"
     file.write_text(KEY + "\n")
     file.chmod(0o600)
-    with started(served.folder, "--key-file", str(file), "--host", "127.0.0.1") as server:
+    with started(served.state, served.folder, "--key-file", str(file), "--host", "127.0.0.1") as server:
         server.wait_until_ready()
         for given in (None, "Bearer wrong", f"Bearer {KEY}x", KEY, f"Basic {KEY}"):
             refused = server.send("GET", "/v1/models", headers={"authorization": given} if given else {})
@@ -215,7 +237,7 @@ def check_silent(server: Server) -> None:
     family = [psutil.Process(server.process.pid), *psutil.Process(server.process.pid).children(recursive=True)]
     words = [word for process in family for word in process.cmdline()]
     assert not [word for word in words if KEY in word]
-    files = [file for file in server.folder.rglob("*") if file.is_file()]
+    files = [file for folder in (server.state, server.folder) for file in folder.rglob("*") if file.is_file()]
     assert server.output in files
     for file in files:
         content = file.read_bytes()
@@ -236,7 +258,7 @@ def check_stopped(first: Server, second: Server) -> None:
 
 @pytest.mark.slow
 def test_a_signal_ends_the_answer_under_way_the_engine_and_the_server(served: Server):
-    with started(served.folder) as server:
+    with started(served.state, served.folder) as server:
         server.wait_until_ready()
         children = psutil.Process(server.process.pid).children(recursive=True)
         with server.opened("POST", "/v1/completions", {**ENDLESS, "stream": True}) as response:

@@ -70,7 +70,7 @@ def test_the_text_is_that_of_run(served: Server, localspec: Any):
 @pytest.mark.real
 def test_the_same_on_a_model_that_others_trained(localspec: Any, tmp_path: Path):
     smollm = str(SMOLLM2.file(SMOLLM2_GGUF))
-    with started(tmp_path, model=smollm) as server:
+    with started(tmp_path / "state", tmp_path, model=smollm) as server:
         server.wait_until_ready()
         for prompt in PROMPTS[:2]:
             plain, drafted = answers(server, prompt)

@@ -42,6 +42,7 @@ def test_the_pages_python_prints_an_answer(served: Server, capsys: pytest.Captur
     assert len(capsys.readouterr().out) > 20
 
 
+@pytest.mark.slow
 def test_the_pages_lines_for_llm_make_a_model_of_it(served: Server, tmp_path: Path):
     done = llm_of(block("llm", "yaml", served), tmp_path, "-m", "localspec", "-o", "max_tokens", "9", "Hello")
     assert (done.returncode, done.stderr) == (0, "")

@@ -21,7 +21,7 @@ import psutil
 PATIENCE = 120.0  # what hangs fails
 TICK = 0.02
 ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)")
-FOLDERS = ("LOCALSPEC_STATE_DIR", "LOCALSPEC_DATA_DIR", "LOCALSPEC_CONFIG_DIR", "HF_HUB_CACHE")
+FOLDERS = ("LOCALSPEC_DATA_DIR", "LOCALSPEC_CONFIG_DIR", "HF_HUB_CACHE")
 TRAP = "localspec localspec localspec"  # guide goes on with it until the context is full
 SAMPLE = re.compile(r"^(?P<name>[a-z_]+:[a-z_]+(?:\{[^}]*\})?) (?P<value>\S+)$", re.MULTILINE)
 
@@ -51,8 +51,11 @@ class Response:
 
 @dataclass(frozen=True, slots=True)
 class Server:
+    """`state`: where it keeps what it has checked and measured, its log and its line for `ps`; `folder`: all else."""
+
     process: subprocess.Popen[bytes]
     port: int
+    state: Path
     folder: Path
     output: Path
 
@@ -163,23 +166,22 @@ def until(is_so: Callable[[], bool], what: str) -> None:
         sleep(TICK)
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """Of a process whose files are all in this folder."""
+def environment(state: Path, folder: Path) -> dict[str, str]:
+    """Of a process whose files are all in these two."""
     kept = {name: value for name, value in os.environ.items() if name != "LOCALSPEC_API_KEY"}
-    return {**kept, **{name: str(folder / name.lower()) for name in FOLDERS}, "HF_HUB_OFFLINE": "1"}
+    return {**kept, **{name: str(folder / name.lower()) for name in FOLDERS}, "LOCALSPEC_STATE_DIR": str(state)}
 
 
 @contextmanager
-def started(folder: Path, *words: str, model: str = "guide") -> Iterator[Server]:
-    """A server that is loading; it is ended with the block, if it has not ended itself. What servers of one folder have
-    checked and measured, the next need not."""
+def started(state: Path, folder: Path, *words: str, model: str = "guide") -> Iterator[Server]:
+    """A server that is loading; it is ended with the block, if it has not ended itself."""
     command = [sys.executable, "-m", "localspec", "serve", model, "--port", "0", "--threads", "1", *words]
-    own = environment(folder)
+    own = environment(state, folder)
     output = folder / f"{len(list(folder.glob('*.output')))}.output"
     with open(output, "wb") as opened:
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=opened, stderr=opened, env=own)
     try:
-        yield Server(process, port_of(process, output), folder, output)
+        yield Server(process, port_of(process, output), state, folder, output)
     finally:
         if process.poll() is None:
             process.terminate()
