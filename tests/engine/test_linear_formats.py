@@ -811,7 +811,7 @@ measure_shape(ShapeRequest("tiny", ("nf4",), against=("transformers",), repeats=
 }
 
 
-@pytest.mark.slow
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("use", USES)
 def test_a_planted_kernels_package_is_never_imported(use: str, folder: Path, tmp_path: Path):
     """bitsandbytes and transformers would have it fetch compiled code, and run that: of any version, and of those that

@@ -92,14 +92,12 @@ def logits(model: Any, ids: list[int]) -> torch.Tensor:
     return found
 
 
-@pytest.mark.slow
 def test_logits_are_those_of_transformers_own_loading(ours: Any, theirs: Any, prompts: list[list[int]]):
     for ids in prompts[:4]:
         ours.crop(0)
         assert (ours.forward(torch.tensor(ids)) - logits(theirs, ids)).abs().max() < 1e-3
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("each", [5, pytest.param(1, marks=pytest.mark.slow)])
 def test_greedy_text_is_that_of_transformers(each: int, ours: Any, theirs: Any, prompts: list[list[int]]):
     """Every token of theirs is our first choice behind the same tokens: so it is what we would have written."""
@@ -152,7 +150,6 @@ def texts(found: list[Result]) -> list[list[int]]:
     return [[token.id for token in one.tokens] for one in found]
 
 
-@pytest.mark.slow
 def test_no_drafter_changes_a_token(opened: Any, file: Path):
     """Greedy or with a seed, whoever drafts, and however many: of the drafts some are accepted, and some are not."""
     plain = texts(answers(LLM(drain(attach(opened, "off", "auto")))))
