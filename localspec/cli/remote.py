@@ -5,13 +5,28 @@ Only `find` and `probe` ask the network.
 
 from __future__ import annotations
 
+import re
+
 import click
 
 from localspec.cli.completion import remotes
+from localspec.core.errors import UsageError
 
 KINDS = ["localspec", "llama-server", "vllm", "sglang", "lmstudio", "ollama", "openai"]  # those of remote.kinds
+NAME = r"\w[\w.:+-]{0,99}"
+VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 KEY_HELP = "The environment variable that holds the server's key."
+
+
+def check_names(name: str, key_env: str | None) -> None:
+    """UsageError for what models.toml would not take. What stands for the variable is not repeated: it may be the key."""
+    if re.fullmatch(NAME, name) is None:
+        words = "Take one of letters, digits and _ . : + -, such as: localspec remote add box URL"
+        raise UsageError(f"'{name[:100]}' cannot be a server's name.", hint=words)
+    if key_env is not None and re.fullmatch(VARIABLE, key_env) is None:
+        words = "Name a variable of letters, digits and _, such as: --key-env BOX_KEY"
+        raise UsageError("--key-env takes the name of an environment variable, not the key.", hint=words)
 
 
 @click.group()
@@ -49,11 +64,15 @@ def add(name: str, url: str, model: str | None, key_env: str | None, kind: str |
     """Name a server in your models.toml. Nothing is asked of it."""
     from localspec.cli.io import print_note
     from localspec.config.models_writing import store_remote
+    from localspec.models.catalog import Catalog
     from localspec.remote.address import parse
 
+    check_names(name, key_env)
     fields = {"url": parse(url).url, "model": model, "key_env": key_env, "kind": kind}
+    before = Catalog.load().remotes.get(name)
     file = store_remote(name, {field: value for field, value in fields.items() if value})
-    print_note(f"Written to {file}. Try it: localspec remote probe {name}. Chat: localspec chat {name}")
+    instead = f", in place of {before.url}" if before and before.url != fields["url"] else ""
+    print_note(f"Written to {file}{instead}. Try it: localspec remote probe {name}. Chat: localspec chat {name}")
 
 
 @remote.command()

@@ -43,6 +43,8 @@ def test_a_server_is_named_listed_and_removed():
     assert Catalog.load().remotes == {"box": RemoteTable("http://box:8000", key_env="BOX_KEY", kind="vllm")}
     assert "http://box:8000" in run("ls").output
     assert json.loads(run("ls", "--json").stdout)[0]["key_env"] == "BOX_KEY"
+    assert ", in place of http://box:8000. Try it" in run("add", "box", "http://other:1").output
+    assert "in place of" not in run("add", "box", "http://other:1/v1").output
     assert run("rm", "box").exit_code == 0
     assert "# mine" in file.read_text(encoding="utf-8")
     assert Catalog.load().remotes == {}
@@ -56,8 +58,11 @@ def test_a_server_is_named_listed_and_removed():
         (("add", "guide", "http://box"), "names both a model and a server"),
         (("add", "box", "http://user:secret@box"), "holds no key"),
         (("add", "box", "ftp://box"), "is not the address of an HTTP server"),
-        (("add", "a b", "http://box"), "cannot be written"),
-        (("add", "box", "http://box", "--key-env", "sk-123"), "cannot be written"),
+        (("add", "a b", "http://box"), "'a b' cannot be a server's name. Take one of letters"),
+        (
+            ("add", "box", "http://box", "--key-env", "sk-123"),
+            "takes the name of an environment variable, not the key.",
+        ),
         (("probe", "box"), "There is no server 'box'"),
     ],
 )
@@ -65,6 +70,7 @@ def test_what_cannot_be_is_refused(arguments: tuple[str, ...], sentence: str):
     fault = run(*arguments).exception
     assert isinstance(fault, LocalspecError)
     assert sentence in str(fault)
+    assert "sk-123" not in str(fault)
 
 
 def test_a_probe_says_what_it_is_and_what_it_reports():

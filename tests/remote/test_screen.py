@@ -57,6 +57,7 @@ async def test_an_empty_chat_says_where_words_go():
     async with chat_with(serving("vllm", Answer(stream()))) as (stage, _):
         await stage.sees("What you write is sent to box, which answers.")
         assert "nothing you write leaves" not in stage.seen
+        assert "find and download models" not in stage.seen
 
 
 async def test_what_is_not_reported_is_called_so_and_is_no_zero():

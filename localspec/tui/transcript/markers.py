@@ -83,6 +83,7 @@ class Welcome(Static):
         """`starter`: a message to try; `server`: what answers, where that is not a model on this machine."""
         super().__init__(markup=False)
         self._starter = starter
+        self._offer = "" if server else OFFER
         self._privacy = ASKED.format(server=one_line(server)[:60]) if server else PRIVATE
 
     def suggest(self, starter: str) -> None:
@@ -96,7 +97,7 @@ class Welcome(Static):
     def show_lines(self) -> None:
         keys = [self.newline, *((with_keys(self, key), what) for key, what in KEYS)]
         lines = [
-            Content.assemble(("Ask anything.", "bold $text-accent"), with_keys(self, OFFER)),
+            Content.assemble(("Ask anything.", "bold $text-accent"), with_keys(self, self._offer)),
             Content(self._privacy),
             Content(f"Try: {self._starter}"),
             *(Content.assemble((f"{key:<{COLUMN}}", "bold"), (what, "$foreground-muted")) for key, what in keys),
