@@ -20,7 +20,7 @@ KEY_HELP = "The environment variable that holds the server's key."
 
 
 def check_names(name: str, key_env: str | None) -> None:
-    """UsageError for what models.toml would not take. What stands for the variable is not repeated: it may be the key."""
+    """UsageError for what models.toml would not take. The variable is not repeated: it may be the key itself."""
     if re.fullmatch(NAME, name) is None:
         words = "Take one of letters, digits and _ . : + -, such as: localspec remote add box URL"
         raise UsageError(f"'{name[:100]}' cannot be a server's name.", hint=words)
