@@ -115,7 +115,7 @@ async def test_loading_says_whom_it_asks_and_a_failure_offers_the_same_again():
         stage,
         s,
     ):
-        await stage.sees("cannot be read", "Not loaded")
+        await stage.sees("cannot be read", "Not connected: Ctrl+R tries again.")
         s.routes |= serving("vllm", Answer(stream()))
         await stage.pilot.press("ctrl+r")
         await stage.ready()
@@ -179,11 +179,11 @@ async def test_a_comparison_asks_the_server_with_and_without_drafts():
         await stage.pilot.press("escape")
 
 
-def own() -> list[bytes]:
+def own(kind: str = "model") -> list[bytes]:
     said = chunk("Hello there")
     said["choices"][0]["delta"]["localspec"] = STEP
     stats = {"draft_kind": "model", "draft_rounds": 1, "draft_n": 3, "draft_n_accepted": 1, "draft_n_rejected": 1}
-    figures = {"spec": {"kind": "model", "name": "small"}, "stats": {**stats, "predicted_n": 2, "predicted_ms": 10.0}}
+    figures = {"spec": {"kind": kind, "name": "small"}, "stats": {**stats, "predicted_n": 2, "predicted_ms": 10.0}}
     return [
         *map(event, (said, chunk(finish="stop"), last(usage=recorded.USAGE, localspec=figures))),
         b"data: [DONE]\n\n",
@@ -199,6 +199,16 @@ async def test_another_localspec_shows_who_wrote_each_token():
         await stage.pilot.press("f3")
         await stage.until(lambda: stage.chat.transcript.view == "tokens")
         await stage.ready()
+
+
+async def test_f5_where_a_localspec_drafts_nothing_names_the_server():
+    async with chat_with(serving("localspec", Answer(own("off")))) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there")
+        await stage.ready()
+        await stage.pilot.press("f5")
+        await stage.hints(LACKS["draft"].format(server="box"))
+        assert stage.app.screen is stage.chat
 
 
 async def test_it_is_kept_and_exported_like_every_chat():

@@ -31,6 +31,7 @@ REPEATED = "The same text as before: at temperature 0, or with a seed, it never 
 NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
 DIED = "The engine stopped. Press {reload} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
+NOT_REACHED = "Not connected: {reload} tries again."
 ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
 CUT = "The answer was cut after max_tokens. /continue goes on."
@@ -252,7 +253,8 @@ class Turns:
         """The engine's process is gone."""
         if self.state.answer is not None:
             await self.fail(Failure(code="engine_died", message="The engine stopped."))
-        self.state.enter("gone", self.feedback.with_keys(NOT_LOADED if self.state.exit_code else DIED))
+        failed = NOT_REACHED if self.tuning.server else NOT_LOADED
+        self.state.enter("gone", self.feedback.with_keys(failed if self.state.exit_code else DIED))
 
     def lose_drafter(self, notice: Notice) -> None:
         if notice.code == "drafter_failed" and self.state.model is not None:
