@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 PINNED = set(re.findall(r"^([\w.-]+)==", (Path(__file__).parents[1] / "constraints.txt").read_text(), re.MULTILINE))
-UNPINNED = ("setuptools", "nvidia-", "cuda-", "triton")  # pip freeze leaves it out; a CUDA torch pins the others itself
+UNPINNED = ("pip", "setuptools", "nvidia-", "cuda-", "triton")  # what installs; a CUDA torch pins the others itself
 
 
 def needed(name: str, extras: set[str], seen: set[str]) -> set[str]:

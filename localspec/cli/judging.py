@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 
 from localspec.cli import judge_text
 from localspec.cli.io import print_note, print_text
 from localspec.cli.output import print_records
 from localspec.config.models_writing import store_model
 from localspec.core import paths
-from localspec.core.errors import IncompatiblePair, UsageError
+from localspec.core.errors import IncompatiblePair, LocalspecError, UsageError
+from localspec.engine.generic_arch import read_any
 from localspec.hub.judging import pair
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
-from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, OtherPair, printed
+from localspec.models.checkpoint import open_snapshot
+from localspec.runtime.other_programs import DEFAULT_CONTEXT, EARLY_EXIT, LOOKUP, OtherPair, printed
 from localspec.runtime.pairs import Candidate
 
 
@@ -85,13 +88,27 @@ def print_command(target: str, drafter: str, program: str) -> int:
     name = catalog.repository(target) or target
     drafter = drafter or own_drafter(target, catalog)
     if drafter.partition(":")[0] in (EARLY_EXIT, LOOKUP):
-        print_text(printed(OtherPair(name, drafter), program))
+        print_text(printed(OtherPair(name, drafter, **limits(target, catalog)), program))
         return 0
     (found,) = pair(target, drafter)
     assert found.verdict is not None  # of a named drafter there is one
     drafts = catalog.repository(drafter) or drafter
-    print_text(printed(OtherPair(name, drafts, found.verdict.reason, found.verdict.ok), program))
+    verdict = found.verdict
+    print_text(printed(OtherPair(name, drafts, verdict.reason, verdict.ok, **limits(target, catalog)), program))
     return 0
+
+
+def limits(target: str, catalog: Catalog) -> dict[str, int]:
+    """The draft length of the catalogue, and a context that the target has; the usual ones where they are not known."""
+    found: dict[str, int] = {}
+    key = catalog.key_of(target) or (catalog.of_repository(target) or ("", None))[0]
+    if key and (draft := catalog.models[key].draft) is not None and isinstance(draft.k, int):
+        found["num_draft_tokens"] = draft.k
+    with suppress(LocalspecError):  # it is not on this machine
+        entry = catalog.resolve(target)
+        longest = read_any(open_snapshot(entry.path, entry.key).config).max_context
+        found["context"] = min(DEFAULT_CONTEXT, longest)
+    return found
 
 
 def own_drafter(target: str, catalog: Catalog) -> str:

@@ -304,3 +304,8 @@ def is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def whole(text: str) -> str:
+    """The text with U+FFFD in place of every lone surrogate."""
+    return text if is_text(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -156,6 +156,8 @@ class Asking:
         speculation = ""
         with suppress(RemoteError):
             match kind.name:
+                case "localspec":
+                    speculation = llama_server_words(self.totals())
                 case "llama-server":
                     models = with_context(models, context_of_props(self.json("/props")))
                     speculation = llama_server_words(self.totals())
@@ -221,7 +223,7 @@ def sglang_words(info: Mapping[str, Any]) -> str:
 
 
 def llama_server_words(totals: Totals) -> str:
-    """What llama-server's metrics say of it, where it shows them: it counts drafts, too, where nothing drafts."""
+    """What llama-server says of it in its metrics, and localspec: drafts are counted where nothing drafts, too."""
     rate = totals.acceptance_rate
     return "" if rate is None else f"on, accepted {100 * rate:.0f} % of all since its start"
 

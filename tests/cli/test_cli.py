@@ -62,7 +62,7 @@ def test_the_version_and_the_bare_command_answer_at_once():
 
 def test_the_shell_can_complete_its_commands():
     asked = {"_LOCALSPEC_COMPLETE": "bash_complete", "COMP_WORDS": "localspec r", "COMP_CWORD": "1"}
-    assert shell(env=os.environ | asked).stdout == "plain,rm\nplain,run\n"
+    assert shell(env=os.environ | asked).stdout == "plain,remote\nplain,rm\nplain,run\n"
 
 
 def test_text_goes_to_stdout_and_one_line_of_statistics_to_stderr(folder: Path, localspec: Program):

@@ -285,6 +285,8 @@ def test_options_beyond_openais_go_only_to_who_knows_them():
 
 
 def test_the_switch_is_a_field_of_the_next_question():
+    """Until it is touched, another localspec speculates as it was started."""
+    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True}
     assert body_of("localspec", QUESTION, SpecWish("off"))["localspec"] == {"tokens": True, "spec": "off"}
     assert body_of("localspec", QUESTION, SpecWish("on", 4))["localspec"] == {"tokens": True, "spec": "on", "k": 4}
     off = body_of("library", QUESTION, SpecWish("off"), "POST /api/chat")

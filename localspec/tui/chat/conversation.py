@@ -11,7 +11,7 @@ from itertools import count, pairwise, takewhile
 
 from localspec.config import precedence
 from localspec.core.events import ModelCard, Stats, Step
-from localspec.core.requests import GenerateRequest, Message, Role
+from localspec.core.requests import GenerateRequest, Message, Role, whole
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, with_attachments
 from localspec.history.records import now
 from localspec.runtime.shortening import without_oldest
@@ -115,7 +115,7 @@ class Conversation:
         messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.untold)
         tuning = self.tuning
         return GenerateRequest(
-            messages,
+            tuple(Message(one.role, whole(one.content)) for one in messages),
             max_tokens=tuning.max_tokens,
             stop=tuning.stop,
             sampling=tuning.sampling,
