@@ -29,6 +29,7 @@ BACKLOG = 128  # connections that are accepted at a time
 MOST_FILES = 1024  # open at a time: more than connections take, where the system lets a program have fewer at first
 GRACE_SECONDS = 3  # that answers have to end in, when the server is stopped
 CLOSES = (b"connection", b"close")
+LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 NOT_HTTP = RequestRefused(400, "This is no HTTP request.", code="not_http")
 
 
@@ -156,5 +157,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def address_of(bound: socket.socket) -> str:
+    """Where this machine reaches it: a socket of every address is reached on the loopback."""
     host, port = bound.getsockname()[:2]
+    host = LOOPBACK_OF.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -61,7 +61,8 @@ def check_host(rules: Rules, hosts: list[str]) -> str:
     break a tunnel."""
     if len(hosts) != 1:
         raise RequestRefused(400, "A request has one Host header.", code="host")
-    if host_name(hosts[0]) not in LOCAL_NAMES | rules.hosts:
+    name = host_name(hosts[0])
+    if not name or name not in LOCAL_NAMES | rules.hosts:
         raise RequestRefused(403, "This host name is not served. Start the server with: --allow-host NAME", code="host")
     return hosts[0]
 
@@ -118,3 +119,11 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a server on this address listens on every address of the machine."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False

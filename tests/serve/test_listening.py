@@ -290,6 +290,16 @@ def test_a_port_that_is_taken_is_a_sentence():
         assert address_of(bound) == f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
+@pytest.mark.parametrize(("host", "reached"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
+def test_a_socket_of_every_address_is_announced_where_this_machine_reaches_it(host: str, reached: str):
+    try:
+        bound = bind(host, 0)
+    except UsageError:
+        pytest.skip(f"no {host} here")
+    with bound:
+        assert address_of(bound) == f"http://{reached}:{bound.getsockname()[1]}"
+
+
 def test_an_address_of_another_machine_is_a_sentence():
     with pytest.raises(UsageError):
         bind("192.0.2.1", 0)

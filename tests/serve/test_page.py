@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.serve.test_llm_client import llm_of
-from tests.support.served import PATIENCE, Server
+from tests.support.served import PATIENCE, Server, started
 
 pytestmark = pytest.mark.heavy
 
@@ -32,6 +32,21 @@ def test_the_command_that_the_server_prints_asks_it(served: Server):
     assert command.startswith(f"curl {served.address}/v1/chat/completions ")
     done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=PATIENCE, check=True)
     assert json.loads(done.stdout)["choices"][0]["message"]["content"]
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_command_of_a_server_on_every_address_is_answered(served: Server, tmp_path: Path):
+    """Its key is in a file, whose name a shell must be told in quotes."""
+    file = tmp_path / "the key's file"
+    file.write_text("s3cret\n")
+    file.chmod(0o600)
+    with started(served.state, tmp_path, "--host", "0.0.0.0", "--key-file", str(file)) as server:
+        server.wait_until_ready()
+        command = server.printed.splitlines()[1]
+        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=PATIENCE, check=True)
+        assert json.loads(done.stdout)["choices"][0]["message"]["content"]
+        assert server.get("/v1/models").status == 401
+        assert "--allow-host NAME" in server.printed
 
 
 def test_the_pages_python_prints_an_answer(served: Server, capsys: pytest.CaptureFixture[str]):
