@@ -26,8 +26,8 @@ from localspec.serve.answers import Kind, Reply
 from localspec.serve.bodies import Asked, chat_request, completion_request
 from localspec.serve.engine import STOPPED, Host
 from localspec.serve.exchange import PING, Exchange
-from localspec.serve.faults import FAILED, RequestRefused, of_failure
-from localspec.serve.guard import Guard
+from localspec.serve.faults import FAILED, NOT_LOADED, RequestRefused, loading, of_failure
+from localspec.serve.guard import HAS_KEY, Guard
 from localspec.serve.metrics import MEDIA_TYPE, Totals
 from localspec.serve.queue import Queue
 from localspec.serve.replies import DONE, EventStream, Json, comment, data, refusal, watched
@@ -65,7 +65,14 @@ class Site:
 
     # --- what reads
 
-    async def health(self, _: Request) -> Response:
+    async def health(self, request: Request) -> Response:
+        """Without the key only whether it answers: no model's name, and no reason, which may have one."""
+        if not request.scope[HAS_KEY]:
+            if self.host.is_out_of_order:
+                raise NOT_LOADED
+            if self.host.state == "loading":
+                raise loading(None)
+            return Json({"status": "ok"})
         if self.host.is_out_of_order:
             fault = of_failure(self.host.failure)
             raise RequestRefused(503, fault.message, code=fault.code, kind=fault.kind)
@@ -136,8 +143,8 @@ class Site:
         limit, ready = asked.request.max_tokens, self.host.ready
         if limit is not None and ready is not None and limit > ready.model.context_max:
             context = ready.model.context_max
-            message = f"'max_tokens' is {limit:,}, more than the context of {context:,} tokens."
-            raise RequestRefused(400, message, parameter="max_tokens", code="out_of_range")
+            message = f"'{asked.limit_field}' is {limit:,}, more than the context of {context:,} tokens."
+            raise RequestRefused(400, message, parameter=asked.limit_field, code="out_of_range")
 
     def _completed(self, asked: Asked) -> Asked:
         """The request with the options that the server's user set, and the model's own, beneath its own."""

@@ -40,6 +40,7 @@ class RequestRefused(Exception):
         return {"error": {**error, **self.more}}
 
 
+NOT_LOADED = RequestRefused(503, "The model is not loaded.", code="not_loaded", kind=UNAVAILABLE)  # for anyone to read
 FAILED = RequestRefused(500, "The server failed.", code="failed", kind=SERVER)  # an error of ours
 
 
