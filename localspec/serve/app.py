@@ -26,7 +26,7 @@ from localspec.serve.answers import Kind, Reply
 from localspec.serve.bodies import Asked, chat_request, completion_request
 from localspec.serve.engine import STOPPED, Host
 from localspec.serve.exchange import PING, Exchange
-from localspec.serve.faults import FAILED, NOT_LOADED, RequestRefused, loading, of_failure
+from localspec.serve.faults import FAILED, NOT_LOADED, RequestRefused, loading, of_failure, too_many
 from localspec.serve.guard import HAS_KEY, Guard
 from localspec.serve.metrics import MEDIA_TYPE, Totals
 from localspec.serve.queue import Queue
@@ -62,6 +62,7 @@ class Site:
     bounds: Bounds = BOUNDS
     ping: float = PING
     since: int = field(default_factory=lambda: int(time()))
+    reading: int = 0  # bodies
 
     # --- what reads
 
@@ -114,8 +115,19 @@ class Site:
 
     # --- what answers
 
+    async def _body(self, request: Request) -> bytes:
+        """The request's body; RequestRefused, before it is read, where the queue is full or too many are read."""
+        self.queue.check()
+        if self.reading >= self.bounds.most_read:
+            raise too_many(self.reading)
+        self.reading += 1
+        try:
+            return await read_body(request, self.bounds)
+        finally:
+            self.reading -= 1
+
     async def chat(self, request: Request) -> Response:
-        asked = chat_request(await read_body(request, self.bounds))
+        asked = chat_request(await self._body(request))
         self.host.check_loaded()
         asked = replace(asked, request=replace(asked.request, template=self.served.template))
         if self.served.template is None and self.host.ready is not None and not self.host.ready.model.chat:
@@ -123,7 +135,7 @@ class Site:
         return await self._answer("chat", asked, request)
 
     async def completions(self, request: Request) -> Response:
-        return await self._answer("completion", completion_request(await read_body(request, self.bounds)), request)
+        return await self._answer("completion", completion_request(await self._body(request)), request)
 
     async def _answer(self, kind: Kind, asked: Asked, request: Request) -> Response:
         self._check_model(asked.model)

@@ -24,8 +24,9 @@ from localspec.core.requests import (
 )
 from localspec.serve.faults import RequestRefused, unsupported
 
-MOST_MESSAGES, MOST_STOPS = 4096, 16
-Stops = Annotated[list[str], msgspec.Meta(max_length=MOST_STOPS)]
+MOST_MESSAGES, MOST_STOPS, LONGEST_STOP = 4096, 16, 1000
+Stop = Annotated[str, msgspec.Meta(max_length=LONGEST_STOP)]
+Stops = Annotated[list[Stop], msgspec.Meta(max_length=MOST_STOPS)]
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FIELD = re.compile(r"(?P<fault>.*?)(?: - at `\$\.?(?P<field>.*)`)?", re.DOTALL)
 NO_TOOLS = "the models here are not asked to call tools."
@@ -68,7 +69,7 @@ class Body(Wire, frozen=True, kw_only=True):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    stop: str | Stops | None = None
+    stop: Stop | Stops | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     top_k: int | None = None

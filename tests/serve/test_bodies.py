@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -66,7 +67,7 @@ HARMLESS: dict[str, Any] = {
     "metadata": {"a": "b"},
     "store": True,
     "a_field_of_next_year": {"deep": [1, 2]},
-    "stop": None,
+    "stop": ["a" * 1000],
     "max_tokens": None,
     "stream": False,
     "localspec": {},
@@ -122,6 +123,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop": 5}, "stop"),
     ({"stop": ["a"] * 17}, "stop"),
     ({"stop": ["a", 1]}, "stop[1]"),
+    ({"stop": "a" * 1001}, "stop"),
+    ({"stop": ["a", "a" * 1001]}, "stop[1]"),
     ({"stream": "yes"}, "stream"),
     ({"stream_options": []}, "stream_options"),
     ({"n": 10**9}, "n"),
@@ -228,3 +231,19 @@ async def test_a_body_that_never_ends_is_cut_off():
 
         call = await Hanging(world.app, "POST", "/v1/chat/completions", parts=[b"{"]).end()
         assert call.status == 408
+
+
+async def test_few_bodies_are_read_at_a_time():
+    async with answering(SCRIPT, bounds=Bounds(most_read=2)) as world:
+        hanging = [world.post("/v1/chat/completions", parts=[]) for _ in range(2)]
+        while world.site.reading < 2:
+            await asyncio.sleep(0)
+        third = await world.chat().end()
+        assert (third.status, third.error["code"]) == (429, "too_many_bodies")
+        assert int(third.headers["retry-after"]) > 0
+        hanging[0].leave()
+        assert (await hanging[0].end()).status == 400
+        assert (await world.chat().end()).status == 200
+        hanging[1].leave()
+        await hanging[1].end()
+        assert world.site.reading == 0

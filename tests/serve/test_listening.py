@@ -255,6 +255,21 @@ async def test_a_body_beyond_the_bound_is_heard_of_by_a_client_that_sends_it_who
         assert (await line.rest()).startswith(b"HTTP/1.1 413")
 
 
+async def test_a_body_that_nobody_reads_does_not_cost_the_client_its_answer():
+    """The sixth hears 429 whether or not it has sent all, and may ask again over the same line."""
+    async with listening(slow()) as here:
+        lines = [await here.line() for _ in range(5)]
+        for index, line in enumerate(lines):
+            await line.send(post("/v1/chat/completions", CHAT))
+            await here.world.until(lambda n=index: here.world.queue.answering + here.world.queue.waiting == n + 1)
+        sixth = await here.line()
+        long = post("/v1/chat/completions", "x" * (1 << 20))
+        await sixth.send(long[:1000])
+        assert (await sixth.until(b"}}")).startswith(b"HTTP/1.1 429")
+        await sixth.send(long[1000:] + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await sixth.until(b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
 async def test_a_server_that_is_stopped_ends_its_answers_and_itself():
     async with listening(slow()) as here:
         line = await here.line()
