@@ -67,6 +67,7 @@ HARMLESS: dict[str, Any] = {
     "metadata": {"a": "b"},
     "store": True,
     "a_field_of_next_year": {"deep": [1, 2]},
+    "n_discard": -(1 << 62),
     "stop": ["a" * 1000],
     "max_tokens": None,
     "stream": False,
@@ -75,6 +76,7 @@ HARMLESS: dict[str, Any] = {
 
 
 async def test_what_asks_for_nothing_and_what_is_unknown_is_ignored():
+    """CVE-2026-21869 (llama-server): n_discard. Here there is no such field."""
     async with answering(SCRIPT) as world:
         assert (await world.chat(**HARMLESS).end()).status == 200
 
@@ -156,6 +158,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("fields", "parameter"), WRONG, ids=[f"{p}-{str(f)[:40]}" for f, p in WRONG])
 async def test_a_wrong_field_is_named(fields: dict[str, Any], parameter: str):
+    """Numbers have bounds: CVE-2026-34756 (vLLM, an unbounded `n`), CVE-2026-21869 (llama-server, n_discard)."""
     async with answering(SCRIPT) as world:
         error = await refused(world, world.post("/v1/chat/completions", {"messages": HI, **fields}))
     assert error["param"] == parameter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,7 +16,8 @@ from tests.support.served import PATIENCE, Server, started
 
 pytestmark = pytest.mark.heavy
 
-PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE, README = ((ROOT / name).read_text(encoding="utf-8") for name in ("docs/serve.md", "README.md"))
 
 
 def block(title: str, language: str, server: Server) -> str:
@@ -47,6 +49,17 @@ def test_the_command_of_a_server_on_every_address_is_answered(served: Server, tm
         assert json.loads(done.stdout)["choices"][0]["message"]["content"]
         assert server.get("/v1/models").status == 401
         assert "--allow-host NAME" in server.printed
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_readmes_lines_start_a_server_and_ask_it(served: Server):
+    started_by, asks = re.findall(r"^\$ (localspec serve .*|curl .*)$", README, re.MULTILINE)
+    assert isinstance(served.process.args, list)
+    assert served.process.args[2:5] == shlex.split(started_by, comments=True)  # it has a port of its own besides
+    assert "localhost:11535/" in asks
+    command = asks.replace(":11535", f":{served.port}")
+    done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=PATIENCE, check=True)
+    assert json.loads(done.stdout)["choices"][0]["message"]["content"]
 
 
 def test_the_pages_python_prints_an_answer(served: Server, capsys: pytest.CaptureFixture[str]):
