@@ -96,8 +96,8 @@ def has_key(rules: Rules, headers: Headers) -> bool:
 def check_key(rules: Rules, headers: Headers) -> None:
     if not has_key(rules, headers):
         message = "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
-        headers = {"www-authenticate": "Bearer"}
-        raise RequestRefused(401, message, code="invalid_api_key", kind="authentication_error", headers=headers)
+        scheme = {"www-authenticate": "Bearer"}
+        raise RequestRefused(401, message, code="invalid_api_key", kind="authentication_error", headers=scheme)
 
 
 def check_content_type(given: list[str]) -> None:

@@ -37,18 +37,21 @@ def test_the_command_that_the_server_prints_asks_it(served: Server):
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
-def test_the_command_of_a_server_on_every_address_is_answered(served: Server, tmp_path: Path):
-    """Its key is in a file, whose name a shell must be told in quotes."""
+def test_a_server_with_flags_is_asked_by_the_command_that_it_prints(served: Server, tmp_path: Path):
+    """On every address, with a key in a file whose name needs quotes; what a request leaves open is as flags say."""
     file = tmp_path / "the key's file"
     file.write_text("s3cret\n")
     file.chmod(0o600)
-    with started(served.state, tmp_path, "--host", "0.0.0.0", "--key-file", str(file)) as server:
+    with started(served.state, tmp_path, "--host", "0.0.0.0", "--key-file", str(file), "--k", "3") as server:
         server.wait_until_ready()
         command = server.printed.splitlines()[1]
         done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=PATIENCE, check=True)
         assert json.loads(done.stdout)["choices"][0]["message"]["content"]
         assert server.get("/v1/models").status == 401
         assert "--allow-host NAME" in server.printed
+        asked = {"prompt": "To stop", "max_tokens": 2, "localspec": {"spec": "on"}}
+        answered = server.send("POST", "/v1/completions", asked, {"authorization": "Bearer s3cret"}).json
+        assert (answered["localspec"]["spec"]["mode"], answered["localspec"]["spec"]["k"]) == ("on", 3)
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
