@@ -101,7 +101,7 @@ def announce(address: str, name: str, rules: Rules, listening: Address, key_file
 
 
 def key_in_shell(file: Path | None) -> str:
-    """Where a shell finds the key, inside double quotes."""
+    """The words by which a shell finds the key, inside double quotes."""
     return f"${VARIABLE}" if file is None else f"$(cat {shlex.quote(str(file.absolute()))})"
 
 

@@ -67,7 +67,7 @@ class Site:
     # --- what reads
 
     async def health(self, request: Request) -> Response:
-        """Without the key only whether it answers: no model's name, and no reason, which may have one."""
+        """Says whether it answers; without the key no more: no model's name, and no reason, which may have one."""
         if not request.scope[HAS_KEY]:
             if self.host.is_out_of_order:
                 raise NOT_LOADED

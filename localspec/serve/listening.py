@@ -157,7 +157,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def address_of(bound: socket.socket) -> str:
-    """Where this machine reaches it: a socket of every address is reached on the loopback."""
+    """The address by which this machine reaches it: for a socket of every address, the loopback's."""
     host, port = bound.getsockname()[:2]
     host = LOOPBACK_OF.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
