@@ -270,6 +270,16 @@ async def test_a_body_that_nobody_reads_does_not_cost_the_client_its_answer():
         assert (await sixth.until(b"\r\n")).startswith(b"HTTP/1.1 200")
 
 
+async def test_a_body_that_goes_on_after_its_answer_keeps_no_line():
+    async with listening(protocol=Hurried) as here:
+        line = await here.line()
+        long = post("/nothing", "x" * 1000)
+        await line.send(long[:300])
+        assert (await line.until(b"}}")).startswith(b"HTTP/1.1 404")
+        await line.send(b"x")
+        assert await line.rest() == b""
+
+
 async def test_a_server_that_is_stopped_ends_its_answers_and_itself():
     async with listening(slow()) as here:
         line = await here.line()
