@@ -6,11 +6,12 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any  # Any: click's parsed options
 
 import msgspec
 
-from localspec.cli.io import print_text
+from localspec.cli.io import print_note, print_text
 from localspec.cli.options import given_load_options, given_sampling
 from localspec.cli.progress import Progress
 from localspec.cli.pulling.missing import pull_if_missing
@@ -26,10 +27,10 @@ from localspec.models.model_paths import local_path
 from localspec.runtime.draft_choice import check
 from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served
-from localspec.serve.keys import find_key
+from localspec.serve.keys import VARIABLE, find_key
 from localspec.serve.queue import WAITING
 from localspec.serve.run import Address, Serving, rules_of, serve
-from localspec.serve.security import Rules, is_loopback
+from localspec.serve.security import Rules, is_loopback, is_wildcard
 
 
 def serve_model(model: str | None, given: dict[str, Any]) -> None:
@@ -48,7 +49,7 @@ def serve_model(model: str | None, given: dict[str, Any]) -> None:
     served = served_model(model, entry, settings, given["preset"], sampling)
     serving = Serving(lambda: EngineProcess(load), served, rules, ttl)
     with Progress() as bar:
-        serve(serving, address, lambda at: announce(at, served.name, rules, address), shown_on(bar))
+        serve(serving, address, lambda at: announce(at, served.name, rules, address, given["key_file"]), shown_on(bar))
 
 
 def served_model(model: str, entry: Entry, settings: Config, preset: str | None, sampling: SamplingOptions) -> Served:
@@ -86,15 +87,22 @@ def seconds_of(typed: str | None, settings: Config) -> float | None:
     return None if typed == "off" else int(typed[:-1]) * SECONDS[typed[-1]]
 
 
-def announce(address: str, name: str, rules: Rules, listening: Address) -> None:
+def announce(address: str, name: str, rules: Rules, listening: Address, key_file: Path | None) -> None:
     """The first lines: where it is, what it serves, who may ask, and a command that tries it."""
     who = "only this machine" if is_loopback(listening.host) else "this machine and others"
     key = "clients need the key" if rules.key else "no key"
     print_text(f"{address}/v1   model {name}   one answer at a time, {WAITING} may wait   {who}; {key}")
     body = msgspec.json.encode({"model": name, "messages": [{"role": "user", "content": "Hello"}]}).decode()
-    header = ' -H "Authorization: Bearer $LOCALSPEC_API_KEY"' if rules.key else ""
+    header = f' -H "Authorization: Bearer {key_in_shell(key_file)}"' if rules.key else ""
     print_text(f"curl {address}/v1/chat/completions -H 'Content-Type: application/json'{header} -d {shlex.quote(body)}")
     sys.stdout.flush()
+    if is_wildcard(listening.host) and not rules.hosts:
+        print_note("Other machines need: --allow-host NAME, the name or address that they ask for.")
+
+
+def key_in_shell(file: Path | None) -> str:
+    """The words by which a shell finds the key, inside double quotes."""
+    return f"${VARIABLE}" if file is None else f"$(cat {shlex.quote(str(file.absolute()))})"
 
 
 def shown_on(bar: Progress) -> Callable[[AnyEvent], None]:

@@ -26,8 +26,8 @@ from localspec.serve.answers import Kind, Reply
 from localspec.serve.bodies import Asked, chat_request, completion_request
 from localspec.serve.engine import STOPPED, Host
 from localspec.serve.exchange import PING, Exchange
-from localspec.serve.faults import FAILED, RequestRefused, of_failure
-from localspec.serve.guard import Guard
+from localspec.serve.faults import FAILED, NOT_LOADED, RequestRefused, loading, of_failure, too_many
+from localspec.serve.guard import HAS_KEY, Guard
 from localspec.serve.metrics import MEDIA_TYPE, Totals
 from localspec.serve.queue import Queue
 from localspec.serve.replies import DONE, EventStream, Json, comment, data, refusal, watched
@@ -62,10 +62,18 @@ class Site:
     bounds: Bounds = BOUNDS
     ping: float = PING
     since: int = field(default_factory=lambda: int(time()))
+    reading: int = 0  # bodies
 
     # --- what reads
 
-    async def health(self, _: Request) -> Response:
+    async def health(self, request: Request) -> Response:
+        """Says whether it answers; without the key no more: no model's name, and no reason, which may have one."""
+        if not request.scope[HAS_KEY]:
+            if self.host.is_out_of_order:
+                raise NOT_LOADED
+            if self.host.state == "loading":
+                raise loading(None)
+            return Json({"status": "ok"})
         if self.host.is_out_of_order:
             fault = of_failure(self.host.failure)
             raise RequestRefused(503, fault.message, code=fault.code, kind=fault.kind)
@@ -107,8 +115,19 @@ class Site:
 
     # --- what answers
 
+    async def _body(self, request: Request) -> bytes:
+        """The request's body; RequestRefused, before it is read, where the queue is full or too many are read."""
+        self.queue.check()
+        if self.reading >= self.bounds.most_read:
+            raise too_many(self.reading)
+        self.reading += 1
+        try:
+            return await read_body(request, self.bounds)
+        finally:
+            self.reading -= 1
+
     async def chat(self, request: Request) -> Response:
-        asked = chat_request(await read_body(request, self.bounds))
+        asked = chat_request(await self._body(request))
         self.host.check_loaded()
         asked = replace(asked, request=replace(asked.request, template=self.served.template))
         if self.served.template is None and self.host.ready is not None and not self.host.ready.model.chat:
@@ -116,7 +135,7 @@ class Site:
         return await self._answer("chat", asked, request)
 
     async def completions(self, request: Request) -> Response:
-        return await self._answer("completion", completion_request(await read_body(request, self.bounds)), request)
+        return await self._answer("completion", completion_request(await self._body(request)), request)
 
     async def _answer(self, kind: Kind, asked: Asked, request: Request) -> Response:
         self._check_model(asked.model)
@@ -136,8 +155,8 @@ class Site:
         limit, ready = asked.request.max_tokens, self.host.ready
         if limit is not None and ready is not None and limit > ready.model.context_max:
             context = ready.model.context_max
-            message = f"'max_tokens' is {limit:,}, more than the context of {context:,} tokens."
-            raise RequestRefused(400, message, parameter="max_tokens", code="out_of_range")
+            message = f"'{asked.limit_field}' is {limit:,}, more than the context of {context:,} tokens."
+            raise RequestRefused(400, message, parameter=asked.limit_field, code="out_of_range")
 
     def _completed(self, asked: Asked) -> Asked:
         """The request with the options that the server's user set, and the model's own, beneath its own."""

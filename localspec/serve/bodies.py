@@ -24,8 +24,9 @@ from localspec.core.requests import (
 )
 from localspec.serve.faults import RequestRefused, unsupported
 
-MOST_MESSAGES, MOST_STOPS = 4096, 16
-Stops = Annotated[list[str], msgspec.Meta(max_length=MOST_STOPS)]
+MOST_MESSAGES, MOST_STOPS, LONGEST_STOP = 4096, 16, 1000
+Stop = Annotated[str, msgspec.Meta(max_length=LONGEST_STOP)]
+Stops = Annotated[list[Stop], msgspec.Meta(max_length=MOST_STOPS)]
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FIELD = re.compile(r"(?P<fault>.*?)(?: - at `\$\.?(?P<field>.*)`)?", re.DOTALL)
 NO_TOOLS = "the models here are not asked to call tools."
@@ -68,7 +69,7 @@ class Body(Wire, frozen=True, kw_only=True):
     model: str | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
-    stop: str | Stops | None = None
+    stop: Stop | Stops | None = None
     max_tokens: int | None = None
     temperature: float | None = None
     top_k: int | None = None
@@ -107,8 +108,23 @@ class CompletionBody(Body, frozen=True, kw_only=True):
     best_of: int | None = None
 
 
+class Speculation(msgspec.Struct, frozen=True):
+    """How a request asks to speculate; None: as the server does."""
+
+    mode: Mode | None = None
+    k: DraftLength | None = None
+
+    def over(self, usual: SpecWish) -> SpecWish:
+        """The server's usual way with what the request says of it."""
+        if self.mode == "off":
+            return SpecWish("off")
+        if self.k is not None:
+            return SpecWish.of(self.k, self.mode or "auto")
+        return usual if self.mode is None else SpecWish(self.mode, usual.k or "auto")  # its 0 only says that it is off
+
+
 class Asked(msgspec.Struct, frozen=True):
-    """A request that can be answered. `wish`: how to speculate, None for the server's way; `model` as it was named."""
+    """A request that can be answered. `model` as it was named; `limit_field`: the field that has its max_tokens."""
 
     request: GenerateRequest
     model: str | None
@@ -116,7 +132,8 @@ class Asked(msgspec.Struct, frozen=True):
     include_usage: bool = False
     timings_per_token: bool = False
     tokens: bool = False
-    wish: SpecWish | None = None
+    speculation: Speculation = Speculation()
+    limit_field: str = "max_tokens"
 
 
 def one(count: int | None) -> bool:
@@ -158,7 +175,8 @@ def chat_request(content: bytes) -> Asked:
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     named = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     continues = messages[-1].role == "assistant" and bool(messages[-1].content)
-    return asked(body, GenerateRequest(messages=messages, max_tokens=checked_limit(named, limit), continues=continues))
+    request = GenerateRequest(messages=messages, max_tokens=checked_limit(named, limit), continues=continues)
+    return msgspec.structs.replace(asked(body, request), limit_field=named)
 
 
 def completion_request(content: bytes) -> Asked:
@@ -198,7 +216,7 @@ def asked(body: Body, request: GenerateRequest) -> Asked:
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         timings_per_token=bool(body.timings_per_token),
         tokens=spec.tokens,
-        wish=wish_of(spec),
+        speculation=speculation_of(spec),
     )
 
 
@@ -211,17 +229,12 @@ def sampling_of(body: Body) -> SamplingOptions:
     return SamplingOptions(**given)
 
 
-def wish_of(spec: SpecFields) -> SpecWish | None:
-    if spec.spec is None and spec.k is None:
-        return None
-    if spec.spec == "off":
-        return SpecWish("off")
+def speculation_of(spec: SpecFields) -> Speculation:
     try:
-        k: DraftLength = "auto" if spec.k is None else draft_length(spec.k)
+        return Speculation(spec.spec, None if spec.k is None else draft_length(spec.k))
     except UsageError:
         reason = "'localspec.k' is auto, heuristic, or a whole number from 0 to 16."
         raise RequestRefused(400, reason, parameter="localspec.k", code="out_of_range") from None
-    return SpecWish.of(k, spec.spec or "auto")
 
 
 def checked_limit(name: str, limit: int | None) -> int | None:

@@ -84,7 +84,7 @@ class Host:
         self.settled = asyncio.Event()
         self._engine: Engine | None = None
         self._answer: Answer | None = None
-        self._usual = self._wish = SpecWish()  # how the engine speculates, by its load and now
+        self.usual = self._wish = SpecWish()  # how the engine speculates, by its load and now
         self._idle: asyncio.TimerHandle | None = None
         self._is_fragile = False  # it was loaded because it had died, and has answered nothing since
 
@@ -113,14 +113,13 @@ class Host:
         """Whether waiting for it leads nowhere."""
         return self.state in ("failed", "closed")
 
-    def ask(self, request: GenerateRequest, wish: SpecWish | None, over: Callable[[], object]) -> Answer:
+    def ask(self, request: GenerateRequest, wish: SpecWish, over: Callable[[], object]) -> Answer:
         """Starts an answer; RequestRefused where the model could not be loaded. The one before must be over."""
         if self.state != "ready" or self._engine is None:
             raise not_loaded(self.failure)
         assert self._answer is None
         self._stay()
-        if wish is not None:
-            self._steer(wish)
+        self._steer(wish)
         self._answer = Answer(self._engine, over)
         self._engine.ask(request)
         return self._answer
@@ -157,7 +156,7 @@ class Host:
                 self._seen(event)
             case Ready():
                 self.ready, self.spec = event, event.spec
-                self._usual = self._wish = SpecWish(event.spec.mode, event.spec.k)
+                self.usual = self._wish = SpecWish(event.spec.mode, event.spec.k)
                 self._seen(event)
                 self._enter("ready")
                 self._go_idle()
@@ -173,7 +172,7 @@ class Host:
         if isinstance(event, Done | Failure):
             self._answer = None
             self._is_fragile = False
-            self._steer(self._usual)
+            self._steer(self.usual)
             self._go_idle()
         answer.put(event)
 

@@ -64,7 +64,8 @@ class Exchange:
         """The answer's events, after `turn`; none where the client left before."""
         if self._ticket.position < 0:
             return
-        self._answer = answer = self._host.ask(self.asked.request, self.asked.wish, self._ticket.leave)
+        wish = self.asked.speculation.over(self._host.usual)
+        self._answer = answer = self._host.ask(self.asked.request, wish, self._ticket.leave)
         while (event := await answer.next()) is not None:
             yield event
 

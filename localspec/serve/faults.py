@@ -40,6 +40,7 @@ class RequestRefused(Exception):
         return {"error": {**error, **self.more}}
 
 
+NOT_LOADED = RequestRefused(503, "The model is not loaded.", code="not_loaded", kind=UNAVAILABLE)  # for anyone to read
 FAILED = RequestRefused(500, "The server failed.", code="failed", kind=SERVER)  # an error of ours
 
 
@@ -75,3 +76,8 @@ def full(waiting: int) -> RequestRefused:
     message = f"One answer is being written and {waiting} wait, which is the most. Try again later."
     headers = {"retry-after": "5"}
     return RequestRefused(429, message, code="queue_full", kind="rate_limit_error", headers=headers)
+
+
+def too_many(bodies: int) -> RequestRefused:
+    message = f"{bodies} requests are being read, which is the most. Try again."
+    return RequestRefused(429, message, code="too_many_bodies", kind="rate_limit_error", headers={"retry-after": "1"})

@@ -13,7 +13,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from localspec.serve.faults import RequestRefused
 from localspec.serve.replies import refusal
-from localspec.serve.security import Rules, allowed_origin, check, cors_headers, preflight_headers
+from localspec.serve.security import Rules, allowed_origin, check, cors_headers, has_key, preflight_headers
+
+HAS_KEY = "localspec.has_key"  # in a request's scope: whether it has the key, or needs none
 
 
 class Guard:
@@ -32,9 +34,9 @@ class Guard:
             await refusal(fault, close=True)(scope, receive, marked)
             return
         if scope["method"] == "OPTIONS":
-            await answer_preflight(marked, is_allowed=origin is not None)
+            await answer_preflight(marked, preflight_headers(scope["headers"]) if origin else [])
             return
-        await self._run(scope, receive, marked)
+        await self._run({**scope, HAS_KEY: has_key(self._rules, scope["headers"])}, receive, marked)
 
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -53,8 +55,7 @@ def with_headers(send: Send, headers: list[tuple[bytes, bytes]]) -> Send:
     return marked
 
 
-async def answer_preflight(send: Send, *, is_allowed: bool) -> None:
+async def answer_preflight(send: Send, headers: list[tuple[bytes, bytes]]) -> None:
     """A browser's question before it asks; without --cors the answer lets no page ask."""
-    headers = preflight_headers() if is_allowed else []
     await send({"type": "http.response.start", "status": 204, "headers": headers})
     await send({"type": "http.response.body", "body": b""})

@@ -29,6 +29,7 @@ BACKLOG = 128  # connections that are accepted at a time
 MOST_FILES = 1024  # open at a time: more than connections take, where the system lets a program have fewer at first
 GRACE_SECONDS = 3  # that answers have to end in, when the server is stopped
 CLOSES = (b"connection", b"close")
+LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 NOT_HTTP = RequestRefused(400, "This is no HTTP request.", code="not_http")
 
 
@@ -70,7 +71,9 @@ class Protocol(H11Protocol):
             min(waiting, key=waiting.__getitem__).transport.close()
 
     def _watch_header(self) -> None:
-        if self.conn.their_state is not h11.IDLE:
+        """Also watches what still comes of a body after its answer, which is dropped until the next header."""
+        is_dropped = (self.conn.our_state, self.conn.their_state) == (h11.DONE, h11.SEND_BODY)
+        if self.conn.their_state is not h11.IDLE and not is_dropped:
             self._unwatch()
         elif self._deadline is None and not self.transport.is_closing():
             self._deadline = self.loop.call_later(self.header_seconds, self.transport.close)
@@ -156,5 +159,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def address_of(bound: socket.socket) -> str:
+    """The address by which this machine reaches it: for a socket of every address, the loopback's."""
     host, port = bound.getsockname()[:2]
+    host = LOOPBACK_OF.get(host, host)
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

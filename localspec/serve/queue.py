@@ -45,10 +45,14 @@ class Queue:
     def waiting(self) -> int:
         return max(0, len(self._tickets) - 1)
 
-    def join(self) -> Ticket:
-        """Joins at the end; RequestRefused where too many wait."""
+    def check(self) -> None:
+        """RequestRefused where too many wait."""
         if len(self._tickets) > self.most_waiting:
             raise full(self.most_waiting)
+
+    def join(self) -> Ticket:
+        """Joins at the end; RequestRefused where too many wait."""
+        self.check()
         ticket = Ticket(self)
         self._tickets.append(ticket)
         self._changed()

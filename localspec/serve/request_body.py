@@ -12,12 +12,14 @@ from localspec.serve.faults import RequestRefused
 MOST_BYTES = 8 << 20
 MOST_DROPPED = 64 << 20  # read and dropped, so that the client hears why; one that sends more is cut off
 BODY_SECONDS = 60.0
+MOST_READ = 32  # at a time: each may take its bytes of memory
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
     most_bytes: int = MOST_BYTES
     seconds: float = BODY_SECONDS
+    most_read: int = MOST_READ
 
 
 BOUNDS = Bounds()

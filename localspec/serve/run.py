@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
+import re
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -21,7 +23,7 @@ from localspec.serve.engine import Engine, Host
 from localspec.serve.listening import Server, address_of, allow_files, bind, make_server
 from localspec.serve.queue import Queue
 from localspec.serve.running import Running
-from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_loopback
+from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_loopback, is_wildcard
 
 PORT = 11535
 NOTED_EVERY = 0.2  # seconds, at most
@@ -42,8 +44,14 @@ def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...],
     for origin in origins:
         if origin in ("*", "null") or "://" not in origin or origin.count("/") != 2:
             raise UsageError(f"'{origin[:100]}' is no origin.", hint="Give one as http://localhost:3000.")
-    own = set() if address.host in ("0.0.0.0", "::") else {host_name(bracketed(address.host))}
-    return Rules(frozenset(names | own) - LOCAL_NAMES, frozenset(map(str.lower, origins)), key)
+    own = set() if is_wildcard(address.host) else {host_name(bracketed(address.host))}
+    return Rules(frozenset(names | own) - LOCAL_NAMES - {""}, frozenset(map(str.lower, origins)), key)
+
+
+def reached_at(rules: Rules, address: str) -> Rules:
+    """The rules for a server that is announced with this address, which is then a host of its own."""
+    name = host_name(re.sub("%[^]]*", "", address.removeprefix("http://")))  # clients send no zone of an IPv6 address
+    return dataclasses.replace(rules, hosts=(rules.hosts | {name}) - LOCAL_NAMES)
 
 
 def check_reach(host: str, key: str | None) -> None:
@@ -133,7 +141,8 @@ async def run(
 
     host = Host(serving.make, ttl=serving.ttl, changed=changed, failed=failed, seen=seen)
     queue = Queue(changed)
-    app = make_app(Site(serving.served, host, queue), serving.rules, lifespan_of(host, noting))
+    rules = reached_at(serving.rules, shown)
+    app = make_app(Site(serving.served, host, queue), rules, lifespan_of(host, noting))
     server: Server = make_server(app, host.close)
     listening(shown)
     await server.serve([bound])

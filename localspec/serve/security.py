@@ -19,6 +19,8 @@ LOCAL_NAMES = frozenset({"127.0.0.1", "[::1]", "localhost"})
 HOST = re.compile(r"(?P<name>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})?")
 JSON = "application/json"
 PUBLIC = ("/health", "/v1/health")  # answered without a key, as llama-server does
+TOKEN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # what a header may be called
+USUAL_HEADERS = "authorization, content-type"
 PREFLIGHT_SECONDS = "600"
 
 
@@ -39,8 +41,8 @@ def check(rules: Rules, method: str, path: str, headers: Headers) -> None:
     check_origin(rules, values(found, b"origin"), host)
     if method == "OPTIONS":
         return
-    if rules.key is not None and path not in PUBLIC:
-        check_key(rules.key, values(found, b"authorization"))
+    if path not in PUBLIC:
+        check_key(rules, found)
     if method == "POST":
         check_content_type(values(found, b"content-type"))
 
@@ -61,7 +63,8 @@ def check_host(rules: Rules, hosts: list[str]) -> str:
     break a tunnel."""
     if len(hosts) != 1:
         raise RequestRefused(400, "A request has one Host header.", code="host")
-    if host_name(hosts[0]) not in LOCAL_NAMES | rules.hosts:
+    name = host_name(hosts[0])
+    if not name or name not in LOCAL_NAMES | rules.hosts:
         raise RequestRefused(403, "This host name is not served. Start the server with: --allow-host NAME", code="host")
     return hosts[0]
 
@@ -81,12 +84,20 @@ def check_origin(rules: Rules, origins: list[str], host: str) -> None:
             raise RequestRefused(403, message, code="origin")
 
 
-def check_key(key: str, given: list[str]) -> None:
+def has_key(rules: Rules, headers: Headers) -> bool:
+    """Whether a request has the key, or needs none."""
+    given = values(headers, b"authorization")
     scheme, _, sent = given[0].partition(" ") if len(given) == 1 else ("", "", "")
-    if scheme.lower() != "bearer" or not hmac.compare_digest(sent.strip().encode(), key.encode()):
+    return rules.key is None or (
+        scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode(), rules.key.encode())
+    )
+
+
+def check_key(rules: Rules, headers: Headers) -> None:
+    if not has_key(rules, headers):
         message = "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
-        headers = {"www-authenticate": "Bearer"}
-        raise RequestRefused(401, message, code="invalid_api_key", kind="authentication_error", headers=headers)
+        scheme = {"www-authenticate": "Bearer"}
+        raise RequestRefused(401, message, code="invalid_api_key", kind="authentication_error", headers=scheme)
 
 
 def check_content_type(given: list[str]) -> None:
@@ -104,10 +115,14 @@ def cors_headers(origin: str) -> list[tuple[bytes, bytes]]:
     return [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
 
 
-def preflight_headers() -> list[tuple[bytes, bytes]]:
+def preflight_headers(headers: Headers) -> list[tuple[bytes, bytes]]:
+    """What a page may send: the headers that it asked for, since clients add their own (x-stainless-lang)."""
+    asked = ",".join(values(headers, b"access-control-request-headers"))
+    names = [name.strip() for name in asked.split(",")]
+    sendable = ", ".join(names) if all(map(TOKEN.fullmatch, names)) else USUAL_HEADERS
     return [
         (b"access-control-allow-methods", b"GET, POST"),
-        (b"access-control-allow-headers", b"authorization, content-type"),
+        (b"access-control-allow-headers", sendable.encode()),
         (b"access-control-max-age", PREFLIGHT_SECONDS.encode()),
     ]
 
@@ -118,3 +133,11 @@ def is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def is_wildcard(host: str) -> bool:
+    """Whether a server on this address listens on every address of the machine."""
+    try:
+        return ip_address(host).is_unspecified
+    except ValueError:
+        return False

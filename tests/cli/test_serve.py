@@ -61,10 +61,10 @@ def test_flags_reach_the_server(localspec: Program, served: list[Any], loads: li
     file.chmod(0o600)
     flags = ["--host", "0.0.0.0", "--port", "9", "--key-file", str(file), "--cors", "http://localhost:3000"]
     more = ["--allow-host", "box.local", "--ttl", "90s", "--k", "3", "--temperature", "0", "--preset", "creative"]
-    code, out, _ = localspec("serve", "guide", *flags, *more)
-    assert code == 0
+    code, out, err = localspec("serve", "guide", *flags, *more)
+    assert (code, err) == (0, "")
     assert "this machine and others; clients need the key" in out
-    assert "Bearer $LOCALSPEC_API_KEY" in out
+    assert f"Bearer $(cat {file})" in out
     assert "s3cret" not in out
     (what, address) = served[0]
     assert (address, what.ttl) == (Address("0.0.0.0", 9), 90)
@@ -74,6 +74,24 @@ def test_flags_reach_the_server(localspec: Program, served: list[Any], loads: li
     assert what.rules.origins == {"http://localhost:3000"}
     completed = what.served.sampling(SamplingOptions(top_k=5), SamplingOptions(temperature=1.0, top_p=0.5))
     assert completed.given == {"temperature": 0, "top_k": 5, "top_p": 0.5, "min_p": 0.05}
+
+
+@pytest.mark.usefixtures("served")
+def test_a_key_of_the_environment_is_found_there(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("LOCALSPEC_API_KEY", "s3cret")
+    _, out, _ = localspec("serve")
+    assert 'Bearer $LOCALSPEC_API_KEY"' in out
+    assert "s3cret" not in out
+
+
+@pytest.mark.usefixtures("served")
+@pytest.mark.parametrize(("host", "is_noted"), [("0.0.0.0", True), ("::", True), ("192.168.1.2", False)])
+def test_every_address_has_no_name_before_one_is_given(
+    localspec: Program, monkeypatch: pytest.MonkeyPatch, host: str, is_noted: bool
+):
+    monkeypatch.setenv("LOCALSPEC_API_KEY", "s3cret")
+    assert ("--allow-host NAME" in localspec("serve", "--host", host)[2]) is is_noted
+    assert localspec("serve", "--host", host, "--allow-host", "box.local")[2] == ""
 
 
 @pytest.mark.parametrize(

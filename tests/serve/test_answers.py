@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -204,6 +205,26 @@ async def test_one_requests_way_of_speculating_ends_with_its_answer():
         for asked in ({"spec": "off"}, None, {"spec": "on", "k": 2}):
             await world.chat(**({"localspec": asked} if asked else {})).end()
         assert world.engine.wishes == [SpecWish("off"), SpecWish("on", 4), SpecWish("on", 2), SpecWish("on", 4)]
+
+
+@pytest.mark.parametrize(
+    ("usual", "asked", "steered"),
+    [
+        (SpecWish("on", 3), {"spec": "on"}, []),
+        (SpecWish("on", 3), {"spec": "auto"}, [SpecWish("auto", 3), SpecWish("on", 3)]),
+        (SpecWish("on", 3), {"spec": "off", "k": 2}, [SpecWish("off"), SpecWish("on", 3)]),
+        (SpecWish("on", 3), {"k": "auto"}, [SpecWish(), SpecWish("on", 3)]),
+        (SpecWish("auto", 3), {"spec": "on"}, [SpecWish("on", 3), SpecWish("auto", 3)]),
+        (SpecWish("off", 0), {"spec": "on"}, [SpecWish("on"), SpecWish("off", 0)]),
+    ],
+)
+async def test_what_a_request_does_not_say_of_speculation_is_the_servers(
+    usual: SpecWish, asked: dict[str, Any], steered: list[SpecWish]
+):
+    ready = msgspec.structs.replace(READY, spec=msgspec.structs.replace(READY.spec, mode=usual.mode, k=usual.k))
+    async with stage(ScriptedEngine(SCRIPT, opening=[ready])) as world:
+        await world.chat(localspec=asked).end()
+        assert world.engine.wishes == steered
 
 
 async def test_a_last_message_of_the_assistants_goes_on():

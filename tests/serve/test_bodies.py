@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -66,7 +67,8 @@ HARMLESS: dict[str, Any] = {
     "metadata": {"a": "b"},
     "store": True,
     "a_field_of_next_year": {"deep": [1, 2]},
-    "stop": None,
+    "n_discard": -(1 << 62),
+    "stop": ["a" * 1000],
     "max_tokens": None,
     "stream": False,
     "localspec": {},
@@ -74,6 +76,7 @@ HARMLESS: dict[str, Any] = {
 
 
 async def test_what_asks_for_nothing_and_what_is_unknown_is_ignored():
+    """CVE-2026-21869 (llama-server): n_discard. Here there is no such field."""
     async with answering(SCRIPT) as world:
         assert (await world.chat(**HARMLESS).end()).status == 200
 
@@ -122,6 +125,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"stop": 5}, "stop"),
     ({"stop": ["a"] * 17}, "stop"),
     ({"stop": ["a", 1]}, "stop[1]"),
+    ({"stop": "a" * 1001}, "stop"),
+    ({"stop": ["a", "a" * 1001]}, "stop[1]"),
     ({"stream": "yes"}, "stream"),
     ({"stream_options": []}, "stream_options"),
     ({"n": 10**9}, "n"),
@@ -130,6 +135,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"localspec": {"k": 17}}, "localspec.k"),
     ({"localspec": {"k": -1}}, "localspec.k"),
     ({"localspec": {"k": "many"}}, "localspec.k"),
+    ({"localspec": {"spec": "off", "k": 17}}, "localspec.k"),
+    ({"max_completion_tokens": 8193}, "max_completion_tokens"),
+    ({"max_completion_tokens": 8193, "max_tokens": 5}, "max_completion_tokens"),
     ({"localspec": {"tokens": 1}}, "localspec.tokens"),
     ({"messages": []}, "messages"),
     ({"messages": HI * 4097}, "messages"),
@@ -150,6 +158,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("fields", "parameter"), WRONG, ids=[f"{p}-{str(f)[:40]}" for f, p in WRONG])
 async def test_a_wrong_field_is_named(fields: dict[str, Any], parameter: str):
+    """Numbers have bounds: CVE-2026-34756 (vLLM, an unbounded `n`), CVE-2026-21869 (llama-server, n_discard)."""
     async with answering(SCRIPT) as world:
         error = await refused(world, world.post("/v1/chat/completions", {"messages": HI, **fields}))
     assert error["param"] == parameter
@@ -225,3 +234,19 @@ async def test_a_body_that_never_ends_is_cut_off():
 
         call = await Hanging(world.app, "POST", "/v1/chat/completions", parts=[b"{"]).end()
         assert call.status == 408
+
+
+async def test_few_bodies_are_read_at_a_time():
+    async with answering(SCRIPT, bounds=Bounds(most_read=2)) as world:
+        hanging = [world.post("/v1/chat/completions", parts=[]) for _ in range(2)]
+        while world.site.reading < 2:
+            await asyncio.sleep(0)
+        third = await world.chat().end()
+        assert (third.status, third.error["code"]) == (429, "too_many_bodies")
+        assert int(third.headers["retry-after"]) > 0
+        hanging[0].leave()
+        assert (await hanging[0].end()).status == 400
+        assert (await world.chat().end()).status == 200
+        hanging[1].leave()
+        await hanging[1].end()
+        assert world.site.reading == 0

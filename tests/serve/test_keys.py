@@ -9,8 +9,10 @@ import pytest
 
 from localspec.core.errors import UsageError
 from localspec.serve.app import Served
+from localspec.serve.faults import RequestRefused
 from localspec.serve.keys import VARIABLE, find_key
-from localspec.serve.run import Address, Serving, rules_of, serve
+from localspec.serve.run import Address, Serving, reached_at, rules_of, serve
+from localspec.serve.security import Rules, check_host
 from tests.support.scripted_engine import ScriptedEngine
 
 
@@ -79,6 +81,37 @@ def test_the_address_that_was_asked_for_is_a_host_and_every_address_is_not():
     assert rules_of(Address("192.168.1.2"), ("Box.local",), (), "k").hosts == {"192.168.1.2", "box.local"}
     assert rules_of(Address("fd00::1"), (), (), "k").hosts == {"[fd00::1]"}
     assert rules_of(Address("0.0.0.0"), (), (), "k").hosts == frozenset()
+    assert rules_of(Address("::"), (), (), "k").hosts == frozenset()
+
+
+@pytest.mark.parametrize("host", ["fe80::1%eth0", "bücher.local"])
+def test_an_address_that_is_no_host_name_lets_no_nameless_host_in(host: str):
+    """host_name is "" for every malformed Host, and that must be nobody's name."""
+    rules = rules_of(Address(host), (), (), "k")
+    assert rules.hosts == frozenset()
+    for sent in ("", ".", "evil.com/", host):
+        for one in (rules, Rules(frozenset({""}))):
+            with pytest.raises(RequestRefused, match="is not served"):
+                check_host(one, [sent])
+
+
+@pytest.mark.parametrize(
+    ("announced", "host"),
+    [
+        ("http://192.168.1.2:9", "192.168.1.2"),
+        ("http://[fd00::1]:9", "[fd00::1]"),
+        ("http://[fe80::1%eth0]:9", "[fe80::1]"),
+    ],
+)
+def test_the_address_that_is_announced_answers(announced: str, host: str):
+    """A --host that is a name is announced as the address behind it."""
+    rules = reached_at(rules_of(Address("box.local"), (), (), "k"), announced)
+    assert rules.hosts == {"box.local", host}
+    assert check_host(rules, [f"{host}:9"])
+
+
+def test_the_loopback_is_a_host_already():
+    assert reached_at(Rules(), "http://127.0.0.1:9") == Rules()
 
 
 @pytest.mark.parametrize("host", ["http://box", "a/b", "*", "", "a b"])

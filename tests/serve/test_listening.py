@@ -255,6 +255,31 @@ async def test_a_body_beyond_the_bound_is_heard_of_by_a_client_that_sends_it_who
         assert (await line.rest()).startswith(b"HTTP/1.1 413")
 
 
+async def test_a_body_that_nobody_reads_does_not_cost_the_client_its_answer():
+    """The sixth hears 429 whether or not it has sent all, and may ask again over the same line."""
+    async with listening(slow()) as here:
+        lines = [await here.line() for _ in range(5)]
+        for index, line in enumerate(lines):
+            await line.send(post("/v1/chat/completions", CHAT))
+            await here.world.until(lambda n=index: here.world.queue.answering + here.world.queue.waiting == n + 1)
+        sixth = await here.line()
+        long = post("/v1/chat/completions", "x" * (1 << 20))
+        await sixth.send(long[:1000])
+        assert (await sixth.until(b"}}")).startswith(b"HTTP/1.1 429")
+        await sixth.send(long[1000:] + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        assert (await sixth.until(b"\r\n")).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_body_that_goes_on_after_its_answer_keeps_no_line():
+    async with listening(protocol=Hurried) as here:
+        line = await here.line()
+        long = post("/nothing", "x" * 1000)
+        await line.send(long[:300])
+        assert (await line.until(b"}}")).startswith(b"HTTP/1.1 404")
+        await line.send(b"x")
+        assert await line.rest() == b""
+
+
 async def test_a_server_that_is_stopped_ends_its_answers_and_itself():
     async with listening(slow()) as here:
         line = await here.line()
@@ -288,6 +313,16 @@ def test_a_port_that_is_taken_is_a_sentence():
             bind("127.0.0.1", bound.getsockname()[1])
         assert "--port" in caught.value.hint
         assert address_of(bound) == f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+@pytest.mark.parametrize(("host", "reached"), [("0.0.0.0", "127.0.0.1"), ("::", "[::1]")])
+def test_a_socket_of_every_address_is_announced_where_this_machine_reaches_it(host: str, reached: str):
+    try:
+        bound = bind(host, 0)
+    except UsageError:
+        pytest.skip(f"no {host} here")
+    with bound:
+        assert address_of(bound) == f"http://{reached}:{bound.getsockname()[1]}"
 
 
 def test_an_address_of_another_machine_is_a_sentence():

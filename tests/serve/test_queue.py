@@ -54,6 +54,16 @@ async def test_the_sixth_is_asked_to_come_back(stream: bool):
         assert (await world.chat().end()).status == 200
 
 
+async def test_where_the_queue_is_full_no_body_is_waited_for():
+    async with stage(slow()) as world:
+        calls = await lined_up(world, 5)
+        sixth = await world.post("/v1/chat/completions", parts=[]).end()
+        assert (sixth.status, sixth.error["code"]) == (429, "queue_full")
+        assert world.site.reading == 0
+        for call in calls:
+            call.leave()
+
+
 async def test_a_stream_that_waits_is_sent_its_position_as_a_comment():
     async with stage(slow()) as world:
         first, second, third = await lined_up(world, 3, stream=True)

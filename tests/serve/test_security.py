@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import pytest
 
+from localspec.core.events import Failure, Loading
 from localspec.serve.security import Rules, host_name, is_loopback
 from tests.serve.test_answers import SCRIPT
 from tests.support.asgi_client import Call
-from tests.support.site import Stage, answering
+from tests.support.scripted_engine import READY, ScriptedEngine
+from tests.support.site import Stage, answering, stage
 
 CHAT = {"messages": [{"role": "user", "content": "the secret prompt"}]}
 KEY = "k3y-of-the-server"
@@ -117,6 +119,28 @@ async def test_an_origin_that_was_allowed_asks_first_and_reads_the_answer():
         )
 
 
+async def test_a_page_may_send_the_headers_of_its_client():
+    """openai's package for JavaScript sends x-stainless-lang and more, which the preflight must let through."""
+    page = ("origin", "http://localhost:3000")
+    headers = [page, ("x-stainless-lang", "js"), ("authorization", "Bearer any")]
+    named = "authorization,content-type,x-stainless-lang"
+    async with answering(SCRIPT, rules=Rules(origins=frozenset({page[1]}))) as world:
+        asks = Call(
+            world.app, "OPTIONS", "/v1/chat/completions", headers=[page, ("access-control-request-headers", named)]
+        )
+        assert (await asks.end()).headers["access-control-allow-headers"].split(", ") == named.split(",")
+        answered = await world.post("/v1/chat/completions", CHAT, headers=headers).end()
+        assert (answered.status, answered.headers["access-control-allow-origin"]) == (200, page[1])
+
+
+@pytest.mark.parametrize("named", ["", "x: y", "a b", "ä", "x-a,,x-b", "x\r\nset-cookie: a"])
+async def test_what_is_no_headers_name_is_not_echoed(named: str):
+    page = ("origin", "http://localhost:3000")
+    async with answering(SCRIPT, rules=Rules(origins=frozenset({page[1]}))) as world:
+        asks = Call(world.app, "OPTIONS", "/v1/models", headers=[page, ("access-control-request-headers", named)])
+        assert (await asks.end()).headers["access-control-allow-headers"] == "authorization, content-type"
+
+
 @pytest.mark.parametrize(
     "kind",
     ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/jsonx", ""],
@@ -177,6 +201,32 @@ async def test_a_key_is_needed_where_there_is_one(sent: str | None):
         assert (await world.get("/v1/models", headers=headers).end()).status == 401
         assert (await world.get("/metrics", headers=headers).end()).status == 401
         assert (await world.get("/health", headers=headers).end()).status == 200
+
+
+async def test_health_without_the_key_names_no_model():
+    right = ("authorization", f"Bearer {KEY}")
+    failure = Failure("does_not_fit", "guide does not fit.", "Use a smaller model than guide.")
+    loads = ScriptedEngine(opening=[Loading("loading guide", 3, 12), READY], paused=True)
+    async with stage(loads, loaded=False, rules=Rules(key=KEY)) as world:
+        loads.permit(1)
+        await world.until(lambda: world.host.state == "loading")
+        while world.host.progress is None:
+            await world.get("/health").end()
+        without = await world.get("/health").end()
+        assert (without.status, without.error["message"]) == (503, "Loading model")
+        assert "guide" not in without.body.decode()
+        assert "loading guide" in (await world.get("/health", headers=[right]).end()).body.decode()
+        loads.permit()
+        await world.enters("ready")
+        assert (await world.get("/v1/health").end()).json == {"status": "ok"}
+        assert (await world.get("/health", headers=[("authorization", "Bearer x")]).end()).json == {"status": "ok"}
+        assert (await world.get("/health", headers=[right]).end()).json["model"] == "guide"
+    async with stage(ScriptedEngine(opening=[failure]), loaded=False, rules=Rules(key=KEY)) as world:
+        await world.enters("failed")
+        without = await world.get("/health").end()
+        assert (without.status, without.error["code"]) == (503, "not_loaded")
+        assert "guide" not in without.body.decode()
+        assert (await world.get("/health", headers=[right]).end()).error["message"].startswith("guide does not fit.")
 
 
 async def test_the_right_key_opens_and_two_do_not():

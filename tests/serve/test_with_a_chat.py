@@ -44,6 +44,7 @@ async def test_a_chat_goes_on_between_two_curls(served: Server):
         question: served.send("POST", "/v1/chat/completions", body(question)).json["choices"][0]["message"]["content"]
         for question in QUESTIONS
     }
+    assert all(alone.values())
     async with chat_with(served) as stage:
         with served.frozen():
             first = curl(served, QUESTIONS[0])
