@@ -21,8 +21,8 @@ OLLAMA = {
 }
 
 
-def body(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish) -> bytes:
-    """The request's body; UsageError for what this server cannot do."""
+def body(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish | None) -> bytes:
+    """The request's body; UsageError for what this server cannot do. `wish` None: speculation is as the server has it."""
     if request.continues and kind.continues is None:
         raise UsageError(f"{kind.title} cannot go on with an answer that was cut.", hint="Ask it to go on in words.")
     if request.template is not None:
@@ -40,7 +40,7 @@ def given(request: GenerateRequest) -> dict[str, int | float]:
     return {name: value for name, value in request.sampling.given.items() if (name, value) != ("seed", RANDOM_SEED)}
 
 
-def openai(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish) -> dict[str, Any]:
+def openai(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish | None) -> dict[str, Any]:
     options = given(request)
     made: dict[str, Any] = {
         "model": model,
@@ -62,14 +62,16 @@ def openai(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish) -> 
     return made
 
 
-def localspec_wish(request: GenerateRequest, wish: SpecWish) -> dict[str, Any]:
+def localspec_wish(request: GenerateRequest, wish: SpecWish | None) -> dict[str, Any]:
     """How another localspec is to speculate for this answer."""
     if is_off(request, wish):
         return {"spec": "off"}
+    if wish is None:
+        return {}
     return {"spec": "auto" if wish.mode == "off" else wish.mode, "k": wish.k}
 
 
-def ollama(model: str, request: GenerateRequest, wish: SpecWish) -> dict[str, Any]:
+def ollama(model: str, request: GenerateRequest, wish: SpecWish | None) -> dict[str, Any]:
     options: dict[str, Any] = {OLLAMA[name]: value for name, value in given(request).items()}
     if request.max_tokens is not None:
         options["num_predict"] = request.max_tokens
@@ -80,6 +82,8 @@ def ollama(model: str, request: GenerateRequest, wish: SpecWish) -> dict[str, An
     return {"model": model, "messages": messages(request), "stream": True, "options": options}
 
 
-def is_off(request: GenerateRequest, wish: SpecWish) -> bool:
+def is_off(request: GenerateRequest, wish: SpecWish | None) -> bool:
     """Whether speculation is to be off for this answer: a comparison decides for itself."""
-    return not request.speculate if request.speculate is not None else wish.mode == "off"
+    if request.speculate is not None:
+        return not request.speculate
+    return wish is not None and wish.mode == "off"

@@ -87,7 +87,7 @@ class RemoteEngine:
         self._asked = self._stopped = -1  # the numbers of the last answer asked for and of the last to be stopped
         self._answered = -1
         self._closed = False
-        self._wish = SpecWish()
+        self._wish: SpecWish | None = None  # None: not steered yet, and the server does as it was started
         self._card: SpecCard | None = None  # the drafter, where the server names it
         self._tells_each: bool | None = None  # whether the server reports an answer's drafts; None: not known yet
 
@@ -157,8 +157,8 @@ class RemoteEngine:
     def _spec(self, found: Found) -> SpecCard:
         """How the next answer is drafted for, as far as it is known."""
         if self._card is None:
-            return spec_card(found, self._wish)
-        return replace(self._card, mode=self._wish.mode, k=self._wish.k)
+            return spec_card(found, self._wish or SpecWish())
+        return replace(self._card, mode=self._wish.mode, k=self._wish.k) if self._wish else self._card
 
     def _keep(self, exchange: Exchange) -> None:
         with self._lock:

@@ -78,7 +78,7 @@ def refused(server: str, status: int, body: bytes, *, retry_after: str = "", key
     """An answer with an error's status, in the server's words as far as it has some."""
     said = words(body)
     why = f": {said}" if said else ""
-    if status in (401, 403):
+    if status == 401 or (status == 403 and not said):
         return denied(server, status, key_env)
     if status in (400, 413, 422, 500) and OVERFLOWS.search(body.decode(errors="replace").lower()):
         return ContextOverflow(f"The chat is longer than {server} reads{why}.".replace("..", "."))
