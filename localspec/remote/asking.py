@@ -22,7 +22,7 @@ OLLAMA = {
 
 
 def body(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish | None) -> bytes:
-    """The request's body; UsageError for what this server cannot do. `wish` None: speculation is as the server has it."""
+    """The request's body; UsageError for what this server cannot do. `wish` None: it drafts as it was started."""
     if request.continues and kind.continues is None:
         raise UsageError(f"{kind.title} cannot go on with an answer that was cut.", hint="Ask it to go on in words.")
     if request.template is not None:
