@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import re
-from contextlib import suppress
+from dataclasses import replace
 
 from localspec.cli import judge_text
 from localspec.cli.io import print_note, print_text
 from localspec.cli.output import print_records
 from localspec.config.models_writing import store_model
 from localspec.core import paths
-from localspec.core.errors import IncompatiblePair, LocalspecError, UsageError
-from localspec.engine.generic_arch import read_any
-from localspec.hub.judging import pair
+from localspec.core.errors import IncompatiblePair, UsageError
+from localspec.engine.generic_arch import POSITIONS, named
+from localspec.hub.judging import here, pair
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
-from localspec.models.checkpoint import open_snapshot
+from localspec.models.catalog_file import DraftTable
 from localspec.runtime.other_programs import DEFAULT_CONTEXT, EARLY_EXIT, LOOKUP, OtherPair, printed
 from localspec.runtime.pairs import Candidate
 
@@ -86,35 +86,31 @@ def print_command(target: str, drafter: str, program: str) -> int:
     """Prints the command that runs the pair in another program."""
     catalog = Catalog.load()
     name = catalog.repository(target) or target
-    drafter = drafter or own_drafter(target, catalog)
-    if drafter.partition(":")[0] in (EARLY_EXIT, LOOKUP):
-        print_text(printed(OtherPair(name, drafter, **limits(target, catalog)), program))
-        return 0
-    (found,) = pair(target, drafter)
-    assert found.verdict is not None  # of a named drafter there is one
-    drafts = catalog.repository(drafter) or drafter
-    verdict = found.verdict
-    print_text(printed(OtherPair(name, drafts, verdict.reason, verdict.ok, **limits(target, catalog)), program))
+    own = own_draft(target, catalog)
+    drafter = drafter or (own.model or own.kind if own else LOOKUP)
+    asked = OtherPair(name, catalog.repository(drafter) or drafter, context=context_of(target, catalog))
+    if own is not None and own.k != "auto" and drafter in (own.model, own.kind):
+        asked = replace(asked, num_draft_tokens=own.k)
+    if drafter.partition(":")[0] not in (EARLY_EXIT, LOOKUP):
+        (found,) = pair(target, drafter)
+        assert found.verdict is not None  # of a named drafter there is one
+        asked = replace(asked, reason=found.verdict.reason, ok=found.verdict.ok)
+    print_text(printed(asked, program))
     return 0
 
 
-def limits(target: str, catalog: Catalog) -> dict[str, int]:
-    """The draft length of the catalogue, and a context that the target has; the usual ones where they are not known."""
-    found: dict[str, int] = {}
-    key = catalog.key_of(target) or (catalog.of_repository(target) or ("", None))[0]
-    if key and (draft := catalog.models[key].draft) is not None and isinstance(draft.k, int):
-        found["num_draft_tokens"] = draft.k
-    with suppress(LocalspecError):  # it is not on this machine
-        entry = catalog.resolve(target)
-        longest = read_any(open_snapshot(entry.path, entry.key).config).max_context
-        found["context"] = min(DEFAULT_CONTEXT, longest)
-    return found
-
-
-def own_drafter(target: str, catalog: Catalog) -> str:
-    """The drafter that the catalogue names for a target; look-up, which needs none, where it names none."""
+def own_draft(target: str, catalog: Catalog) -> DraftTable | None:
+    """The drafter that the catalogue names for a target, if one."""
     key = catalog.key_of(target) or (catalog.of_repository(target) or ("", None))[0]
     draft = catalog.models[key].draft if key else None
-    if draft is None or draft.kind == "off":
-        return LOOKUP
-    return draft.model or draft.kind
+    return None if draft is None or draft.kind == "off" else draft
+
+
+def context_of(target: str, catalog: Catalog) -> int:
+    """The context for another program: the usual one, or the target's own where it is here and has less."""
+    snapshot = here(target, catalog)
+    return (
+        min(DEFAULT_CONTEXT, named(snapshot.config, POSITIONS, default=DEFAULT_CONTEXT))
+        if snapshot
+        else DEFAULT_CONTEXT
+    )

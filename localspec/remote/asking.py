@@ -22,7 +22,7 @@ OLLAMA = {
 
 
 def body(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish | None) -> bytes:
-    """The request's body; UsageError for what this server cannot do."""
+    """The request's body; UsageError for what this server cannot do. `wish` None: it drafts as it was started."""
     if request.continues and kind.continues is None:
         raise UsageError(f"{kind.title} cannot go on with an answer that was cut.", hint="Ask it to go on in words.")
     if request.template is not None:
@@ -63,11 +63,11 @@ def openai(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish | No
 
 
 def localspec_wish(request: GenerateRequest, wish: SpecWish | None) -> dict[str, Any]:
-    """How another localspec is to speculate for this answer; nothing where that is left to how it was started."""
+    """How another localspec is to speculate for this answer."""
     if is_off(request, wish):
         return {"spec": "off"}
     if wish is None:
-        return {"spec": "auto"} if request.speculate else {}
+        return {}
     return {"spec": "auto" if wish.mode == "off" else wish.mode, "k": wish.k}
 
 

@@ -87,7 +87,7 @@ class RemoteEngine:
         self._asked = self._stopped = -1  # the numbers of the last answer asked for and of the last to be stopped
         self._answered = -1
         self._closed = False
-        self._wish: SpecWish | None = None  # the user's; until there is one, the server speculates as it was started
+        self._wish: SpecWish | None = None  # None: not steered yet, and the server does as it was started
         self._card: SpecCard | None = None  # the drafter, where the server names it
         self._tells_each: bool | None = None  # whether the server reports an answer's drafts; None: not known yet
 

@@ -80,6 +80,8 @@ def refused(server: str, status: int, body: bytes, *, retry_after: str = "", key
     why = f": {said}" if said else ""
     if status == 401 or (status == 403 and not said):
         return denied(server, status, key_env)
+    if status == 403:
+        return AccessDenied(f"{server} refuses the question (403 Forbidden){why}.", hint=LOOK)
     if status in (400, 413, 422, 500) and OVERFLOWS.search(body.decode(errors="replace").lower()):
         return ContextOverflow(f"The chat is longer than {server} reads{why}.".replace("..", "."))
     if status == 429:

@@ -157,10 +157,10 @@ class Asking:
         with suppress(RemoteError):
             match kind.name:
                 case "localspec":
-                    speculation = llama_server_words(self.totals())
+                    speculation = counted_words(self.totals())
                 case "llama-server":
                     models = with_context(models, context_of_props(self.json("/props")))
-                    speculation = llama_server_words(self.totals())
+                    speculation = counted_words(self.totals())
                 case "sglang":
                     info = self.json("/server_info")
                     models, speculation = with_context(models, integer(info.get("context_length"))), sglang_words(info)
@@ -222,8 +222,8 @@ def sglang_words(info: Mapping[str, Any]) -> str:
     return f"on ({one_line(algorithm)[:40]}{f', k {k}' if k else ''})"
 
 
-def llama_server_words(totals: Totals) -> str:
-    """What llama-server says of it in its metrics, and localspec: drafts are counted where nothing drafts, too."""
+def counted_words(totals: Totals) -> str:
+    """What the metrics of llama-server and localspec say of it: they count drafts, too, where nothing drafts."""
     rate = totals.acceptance_rate
     return "" if rate is None else f"on, accepted {100 * rate:.0f} % of all since its start"
 

@@ -431,10 +431,18 @@ def test_another_programs_command_for_a_pair(localspec: Program, monkeypatch: py
     }
     assert "--spec-type draft-simple" in localspec("pair", "qwen2.5-7b", "--print", "llama-server")[1]
     assert "--spec-type ngram-mod" in localspec("pair", "guide", "lookup", "--print", "llama-server")[1]
-    assert "--max-model-len 8192" in out
-    assert "--max-model-len 2048" in localspec("pair", "guide", "lookup", "--print", "vllm")[1]
+    assert " -c 2048 " in localspec("pair", "guide", "lookup", "--print", "llama-server")[1]  # all that guide has
+    assert "--max-model-len 8192 " in out
     code, _, err = localspec("pair", "layerskip-llama2-7b", "--print", "vllm")
     assert (code, "Only localspec drafts with an early exit" in err) == (2, True)
+
+
+def test_another_programs_command_drafts_as_many_as_the_catalogue_says(localspec: Program):
+    draft = f'[models.mine.draft]\nkind = "model"\nmodel = "{GUIDE / "draft"}"\nk = 3\n'
+    paths.models_file().parent.mkdir(parents=True, exist_ok=True)
+    paths.models_file().write_text(f'schema_version = 1\n[models.mine]\npath = "{GUIDE / "target"}"\n{draft}')
+    code, out, err = localspec("pair", "mine", "--print", "llama-server")
+    assert (code, "--spec-draft-n-max 3 -c 2048 " in out) == (0, True), err
 
 
 def test_a_licence_and_a_name_from_a_card_cannot_drive_the_terminal(fetched: Path, localspec: Program):

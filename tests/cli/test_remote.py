@@ -15,11 +15,13 @@ from localspec.cli import main
 from localspec.cli.remote_chat import named_remote
 from localspec.core import paths
 from localspec.core.errors import AccessDenied, LocalspecError, UsageError
+from localspec.core.events import Stats
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import RemoteTable
 from localspec.remote import looking
 from localspec.remote.kinds import KINDS
 from localspec.remote.looking import look
+from localspec.serve.metrics import Totals
 from tests.support import recorded_servers as recorded
 from tests.support.recorded_servers import models, vllm_metrics
 from tests.support.remote_stage import serving
@@ -85,6 +87,14 @@ def test_a_probe_says_what_it_is_and_what_it_reports():
         ]
         assert json.loads(run("probe", server.url, "--json").stdout)["kind"] == "vllm"
         assert server.questions == []  # nothing is written to find out
+
+
+def test_a_probe_of_a_localspec_reads_its_totals():
+    totals = Totals()
+    totals.add(Stats(predicted_n=90, draft_rounds=20, draft_n=100, draft_n_accepted=61))
+    page = Answer.text(totals.text(answering=0, waiting=0, starts=1, is_loaded=True))
+    with stand_in({**serving("localspec", Answer([])), "GET /metrics": page}) as server:
+        assert "speculation: on, accepted 61 % of all since its start" in run("probe", server.url).output.splitlines()
 
 
 def test_a_probe_that_is_refused_the_key_ends_with_4():

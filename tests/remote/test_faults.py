@@ -139,6 +139,7 @@ def error(status: int, message: str, **headers: str) -> Answer:
     return Answer.json({"error": {"message": message, "type": "x", "code": status}}, status, **headers)
 
 
+NOT_SERVED = "This host name is not served. Start the server with: --allow-host NAME"  # our serve's
 LOOPHOLES = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT\x1b[2J"[:29]}
 
 
@@ -147,7 +148,7 @@ LOOPHOLES = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT\x1b[2J"[:29]}
     [
         (error(401, "no"), "access_denied", "wants a key (401)."),
         (error(403, ""), "access_denied", "wants a key (403)."),
-        (error(403, "This host name is not served."), "remote", "(403 Forbidden): This host name is not served."),
+        (error(403, NOT_SERVED), "access_denied", f"refuses the question (403 Forbidden): {NOT_SERVED}."),
         (error(404, "model m does not exist"), "remote", "does not have that: model m does not exist."),
         (error(429, "busy", **{"Retry-After": "7"}), "remote", "Ask again in 7 s."),
         (error(429, "busy", **LOOPHOLES), "remote", "Ask again later."),

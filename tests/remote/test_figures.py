@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from localspec.core.events import Stats, Steered, Step
 from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
@@ -292,6 +293,14 @@ def test_the_switch_is_a_field_of_the_next_question():
     off = body_of("library", QUESTION, SpecWish("off"), "POST /api/chat")
     assert off["options"]["draft_num_predict"] == 0
     assert "draft_num_predict" not in body_of("library", QUESTION, path="POST /api/chat")["options"]
+
+
+def test_a_localspec_that_is_not_steered_drafts_as_it_was_started():
+    """Its own --spec and --k would be overridden by ours."""
+    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True}
+    plain, drafted = (replace(QUESTION, speculate=each) for each in (False, True))
+    assert body_of("localspec", plain)["localspec"] == {"tokens": True, "spec": "off"}
+    assert body_of("localspec", drafted)["localspec"] == {"tokens": True}
 
 
 def test_sglang_is_asked_for_its_details():

@@ -104,10 +104,18 @@ async def test_escape_ends_the_answer_and_keeps_it():
 
 
 async def test_a_server_that_is_not_there_is_tried_again_with_one_key():
-    routes: dict[str, Route] = {}
-    async with chat_with(routes, engines=2, kind="vllm", model="m") as (stage, _):
-        await stage.ready()  # the kind and the model are named: nothing else need answer
-        await stage.asks("Hello?", "does not have that")
+    with stand_in({}) as gone:
+        pass  # nothing listens at its address any more
+    with stand_in(serving("vllm", Answer(stream()))) as server:
+        tuning = Tuning(Config(), load=LoadRequest("box"), name="box", server="box")
+        made = [Watched(Remote(url, "box"), PATIENT) for url in (gone.url, server.url)]
+        async with open_chat(*made, size=(80, 24), tuning=tuning) as stage:  # type: ignore[arg-type]
+            await stage.sees("cannot be reached", "Not loaded")
+            assert server.asked == []
+            await stage.pilot.press("ctrl+r")
+            await stage.ready()
+            await stage.asks("Hello?", "Hello there, world.")
+            await stage.ready()
 
 
 async def test_loading_says_whom_it_asks_and_a_failure_offers_the_same_again():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from localspec.remote.faults import refused
 from localspec.tui.chat.chat_words import chat_words
 
 
@@ -34,6 +35,14 @@ def test_what_only_a_start_takes_is_said_to_be_for_a_start():
         " (--device and --ctx go with the start: localspec chat --help)"
     )
     assert chat_words("Use a smaller --ctx.", "^O").endswith("(--ctx goes with the start: localspec chat --help)")
+
+
+def test_a_flag_in_a_servers_own_words_is_not_said_to_be_of_this_start():
+    body = b'{"error": {"message": "This host name is not served. Start the server with: --allow-host NAME"}}'
+    fault = refused("http://box:8000", 403, body)
+    said = f"{fault.message} {fault.hint}"
+    assert "Start the server with: --allow-host NAME." in said
+    assert chat_words(said, "^O") == said
 
 
 def test_a_drafts_own_format_is_no_command_of_the_chat():
