@@ -109,8 +109,6 @@ def own_draft(target: str, catalog: Catalog) -> DraftTable | None:
 def context_of(target: str, catalog: Catalog) -> int:
     """The context for another program: the usual one, or the target's own where it is here and has less."""
     snapshot = here(target, catalog)
-    return (
-        min(DEFAULT_CONTEXT, named(snapshot.config, POSITIONS, default=DEFAULT_CONTEXT))
-        if snapshot
-        else DEFAULT_CONTEXT
-    )
+    if snapshot is None:
+        return DEFAULT_CONTEXT
+    return min(DEFAULT_CONTEXT, named(snapshot.config, POSITIONS, default=DEFAULT_CONTEXT))

@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from localspec.config.tables import Config
+from localspec.core.events import Stats
 from localspec.core.requests import LoadRequest, SamplingOptions
 from localspec.remote.engine import RemoteEngine
 from localspec.remote.server import Remote
@@ -62,3 +63,30 @@ async def test_a_chat_goes_on_between_two_curls(served: Server):
     assert [text_of(one) for one in printed] == [alone[question] for question in QUESTIONS]
     assert answered.startswith(alone[QUESTIONS[0]])
     assert b": queued 2" in printed[1]
+
+
+async def test_figures_and_who_wrote_each_token_are_the_servers_and_f5_turns_drafts_off(served: Server):
+    async with chat_with(served) as stage:
+        await stage.send("/k 4")  # always: of itself, the policy may find that drafts do not pay
+        await stage.until(lambda: stage.chat.state.spec and stage.chat.state.spec.k == 4)
+        await stage.send(QUESTIONS[0])
+        await stage.until(lambda: len(figures(stage)) == 1)
+        await stage.ready()
+        (drafted,) = figures(stage)
+        assert (drafted.draft_kind, drafted.draft_n > 0) == ("early-exit", True)
+        assert 0 < drafted.draft_n_accepted <= drafted.draft_n
+        tokens = [token for step in stage.chat.conversation.branch[-1].rounds for token in step.tokens]
+        assert len(tokens) == drafted.predicted_n
+        assert sum(token.source == "draft" for token in tokens) == drafted.draft_n_accepted
+        await stage.pilot.press("f5", "f5")  # on, auto, then off
+        await stage.sees("speculation off")
+        await stage.send(QUESTIONS[0])
+        await stage.until(lambda: len(figures(stage)) == 2)
+        await stage.ready()
+        plain = figures(stage)[-1]
+        assert (plain.draft_n, plain.predicted_n > 0) == (0, True)
+
+
+def figures(stage: Stage) -> list[Stats]:
+    """The figures of the answers, in order."""
+    return [said.made.stats for said in stage.chat.conversation.branch if said.made is not None]
