@@ -110,7 +110,7 @@ async def test_a_server_that_is_not_there_is_tried_again_with_one_key():
         tuning = Tuning(Config(), load=LoadRequest("box"), name="box", server="box")
         made = [Watched(Remote(url, "box"), PATIENT) for url in (gone.url, server.url)]
         async with open_chat(*made, size=(80, 24), tuning=tuning) as stage:  # type: ignore[arg-type]
-            await stage.sees("cannot be reached", "Not loaded")
+            await stage.sees("cannot be reached", "Not connected")
             assert server.asked == []
             await stage.pilot.press("ctrl+r")
             await stage.ready()
