@@ -15,7 +15,7 @@ import msgspec
 from localspec.core.events import FinishReason, Notice, SpecCard, Stats, Step
 from localspec.core.requests import MAX_DRAFT
 from localspec.remote import faults
-from localspec.remote.figures import MOST_POSITIONS, Figures, added, of_ollama, part
+from localspec.remote.figures import MOST_POSITIONS, Figures, added, counted, of_ollama, part
 
 THINKS, THOUGHT = "<think>\n", "\n</think>\n\n"
 FINISHED: dict[str, FinishReason] = {"stop": "stop", "eos": "stop", "length": "length", "cancelled": "cancelled"}
@@ -34,13 +34,13 @@ class Piece:
 
 
 class Reader:
-    """Reads one answer. `figures` are those so far, `own` localspec's own Stats where it is one, `finish` why it ended;
-    None while it has not."""
+    """Reads one answer. `figures` are those that the server reported, `own` localspec's own Stats where it is one, and
+    `streamed` the sums of its rounds so far; `finish`: why it ended, None while it has not."""
 
     def __init__(self, server: str, *, lines: bool = False, echo: str = "") -> None:
         """`echo`: the beginning of the answer, which the server repeats before it goes on."""
         self.server, self.lines, self._echo = server, lines, echo
-        self.figures = Figures()
+        self.figures = self.streamed = Figures()
         self.own: Stats | None = None
         self.finish: FinishReason | None = None
         self._thinking = False
@@ -73,7 +73,10 @@ class Reader:
         delta = choice.get("delta")
         text = self._text(delta, "reasoning_content") if isinstance(delta, dict) else ""
         step = step_of(delta) if isinstance(delta, dict) else None
-        return Piece(text, step if step is not None and step.text == text else None, *self._own(found))
+        step = step if step is not None and step.text == text else None
+        if step is not None:
+            self.streamed = counted(self.streamed, step)
+        return Piece(text, step, *self._own(found))
 
     def _text(self, said: Mapping[str, Any], thought: str) -> str:
         """The text, and thoughts as the transcript knows them."""

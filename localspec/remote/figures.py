@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeVar  # Any: JSON from a stranger
 import msgspec
 from msgspec.structs import replace
 
-from localspec.core.events import FinishReason, Stats
+from localspec.core.events import FinishReason, Stats, Step
 from localspec.core.served import SERVER, SHARED, UNREPORTED
 
 OFF = "off"
@@ -195,6 +195,20 @@ def of_ollama(found: Mapping[str, Any]) -> Figures:
 
 def milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else 1000 * seconds
+
+
+def counted(figures: Figures, step: Step) -> Figures:
+    """The figures with one more round that localspec sent: what is known of an answer that is stopped."""
+    return replace(
+        figures,
+        prompt_n=step.position if figures.prompt_n is None else figures.prompt_n,
+        predicted_n=(figures.predicted_n or 0) + len(step.tokens),
+        predicted_ms=(figures.predicted_ms or 0.0) + step.draft_ms + step.verify_ms,
+        rounds=(figures.rounds or 0) + bool(step.drafted),
+        drafted=(figures.drafted or 0) + step.drafted,
+        accepted=(figures.accepted or 0) + step.accepted,
+        ignored=figures.ignored + step.ignored,
+    )
 
 
 def stats(

@@ -209,6 +209,17 @@ async def test_another_localspec_shows_who_wrote_each_token():
         await stage.ready()
 
 
+async def test_an_answer_of_a_localspec_that_is_stopped_keeps_its_figures():
+    gate = threading.Event()
+    async with chat_with(serving("localspec", Answer(own(), gate=(1, gate)))) as (stage, _):
+        await stage.ready()
+        await stage.send("Hello?")
+        await stage.sees("Hello there")
+        await stage.pilot.press("escape")
+        await stage.sees("stopped · 2 tokens", "33 % of 3 drafted accepted")
+        gate.set()
+
+
 async def test_f5_where_a_localspec_drafts_nothing_names_the_server():
     async with chat_with(serving("localspec", Answer(own("off")))) as (stage, _):
         await stage.ready()
