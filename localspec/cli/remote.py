@@ -13,14 +13,14 @@ from localspec.cli.completion import remotes
 from localspec.core.errors import UsageError
 
 KINDS = ["localspec", "llama-server", "vllm", "sglang", "lmstudio", "ollama", "openai"]  # those of remote.kinds
-NAME = r"\w[\w.:+-]{0,99}"
-VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,99}"
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 KEY_HELP = "The environment variable that holds the server's key."
 
 
 def check_names(name: str, key_env: str | None) -> None:
     """UsageError for what models.toml would not take. The variable is not repeated: it may be the key itself."""
+    from localspec.models.catalog_file import NAME, VARIABLE
+
     if re.fullmatch(NAME, name) is None:
         words = "Take one of letters, digits and _ . : + -, such as: localspec remote add box URL"
         raise UsageError(f"'{name[:100]}' cannot be a server's name.", hint=words)

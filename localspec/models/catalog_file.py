@@ -38,7 +38,8 @@ Commit = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}$")]
 GgufPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$))[^\\\x00-\x1f]{1,300}\.[gG][gG][uU][fF]$")]
 
 Address = Annotated[str, msgspec.Meta(pattern=r"^https?://[!-~]{1,292}$")]
-Variable = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,99}$")]
+VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"  # of the environment
+Variable = Annotated[str, msgspec.Meta(pattern=VARIABLE)]
 ServerKind = Literal["localspec", "llama-server", "vllm", "sglang", "lmstudio", "ollama", "openai"]
 
 
