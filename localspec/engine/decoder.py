@@ -7,7 +7,7 @@ RMSNorm: arXiv 1910.07467; grouped queries: 2305.13245; gated feed-forward: 2002
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from localspec.engine.arch import Arch
+from localspec.engine.batch import Pass, Result, alone
 from localspec.engine.cache import Cache
 from localspec.engine.lengths import Shorten
 from localspec.engine.linear import Linear
@@ -107,6 +108,8 @@ class Decoder:
         self.arch = arch
         self.weights = weights
         self.cache = cache
+        self.compute: Callable[[Pass], Result] = alone
+        self.nothing = torch.empty(0, arch.hidden_size)
         self.bytes_read = 0  # weight bytes that forwards had to load: bandwidth use is this over time
         self.device, self.dtype = weights.norm.device, weights.norm.dtype
         wide = torch.promote_types(self.dtype, torch.float32)  # angles and norms are never computed in 16 bits
@@ -142,7 +145,6 @@ class Decoder:
     def copied_bytes(self) -> int:
         return self.shared.num_bytes
 
-    @torch.inference_mode()
     def forward(
         self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False
     ) -> Tensor:
@@ -150,19 +152,34 @@ class Decoder:
 
         `exit_states` are of the first rows: only the others run the layers below the exit.
         """
-        span = Span.at(self.length, ids.shape[0])
-        logits = self.logits(ids, exit_states, span, slice(-1 if last_only else 0, None), short=short)
-        self.cache.length = span.end
-        self.bytes_read += self.bytes_through(self.arch.num_layers, short=short)
+        rows, last = ids.shape[0], self.arch.num_layers
+        unread = rows - 1 if last_only else 0
+        _, logits = self.compute(Pass(self, ids, self.length, last, exit_states, unread, short=short))
+        self.cache.length += rows
         return logits
 
-    @torch.inference_mode()
     def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, hidden], before the norm, and the
         logits read there, [rows, vocab] or of the shortlist. Keys and values are written; the counter does not move."""
-        states = self.run(self.embed(ids), 0, exit_layer, Span.at(position, ids.shape[0]))
-        self.bytes_read += self.bytes_through(exit_layer, short=short)
-        return states, self.head(states, short=short)
+        return self.compute(Pass(self, ids, position, exit_layer, short=short, early=True))
+
+    def beside(self) -> Decoder:
+        """Another decoder of the same weights, with an empty cache of its own."""
+        cache = Cache(self.arch, self.context, dtype=self.cache.dtype, device=str(self.device))
+        return Decoder(self.arch, self.weights, cache)
+
+    @torch.inference_mode()
+    def together(self, passes: Sequence[Pass]) -> list[Result]:
+        """Computes passes of decoders of these weights, through the same layers, as one."""
+        return [one.decoder.whole(one) for one in passes]  # type: ignore[attr-defined]
+
+    def whole(self, one: Pass) -> Result:
+        span = Span.at(one.position, len(one))
+        self.bytes_read += self.bytes_through(one.last, short=one.short)
+        if one.early:
+            states = self.run(self.embed(one.ids), 0, one.last, span)
+            return states, self.head(states, short=one.short)
+        return self.nothing, self.logits(one.ids, one.exit_states, span, slice(one.unread, None), short=one.short)
 
     def logits(
         self,

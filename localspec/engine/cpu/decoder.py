@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from localspec.core.errors import EngineError
 from localspec.engine.arch import Arch
+from localspec.engine.batch import Pass, Result, alone
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
@@ -134,6 +135,7 @@ class PackedDecoder:
         self.bytes_read = 0
         self.layer_bytes = weights.layer_bytes
         self.hidden = padded(arch.hidden_size, GROUP)
+        self.compute: Callable[[Pass], Result] = alone
         self._kept: list[Tensor] = []
         self._model, self._layers = table(at.MODEL_BYTES), table(at.LAYER_BYTES, arch.num_layers)
         self._brought: dict[tuple[int, int], np.ndarray] = {}
@@ -157,7 +159,8 @@ class PackedDecoder:
     def set_threads(self, threads: int) -> None:
         """Sets how many threads run a pass together."""
         self._end_threads()
-        threads, own = min(threads, MOST_THREADS), self._own_bytes()
+        self.threads = threads = min(threads, MOST_THREADS)
+        own = self._own_bytes()
         self._own = torch.zeros(threads * own + 64, dtype=torch.uint8)
         self._set(at.OWN, self._own.data_ptr())
         self._set(at.OWN_BYTES, own)
@@ -197,17 +200,29 @@ class PackedDecoder:
 
         `exit_states` are of the first rows: only the others run the layers below the exit.
         """
-        rows = ids.shape[0]
-        job = Rows(ids, self.length, exit_states, unread=rows - 1 if last_only else 0, short=short)
-        found = self._through(job, self.arch.num_layers)
+        rows, last = ids.shape[0], self.arch.num_layers
+        unread = rows - 1 if last_only else 0
+        _, logits = self.compute(Pass(self, ids, self.length, last, exit_states, unread, short=short))
         self.cache.length += rows
-        return found
+        return logits
 
     def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, padded hidden], and the logits read
         there, of all words or of the shortlist. Keys and values are written; the counter does not move."""
-        states = torch.empty(ids.shape[0], self.hidden)
-        return states, self._through(Rows(ids, position, states_out=states, short=short), exit_layer)
+        return self.compute(Pass(self, ids, position, exit_layer, short=short, early=True))
+
+    def beside(self) -> PackedDecoder:
+        """Another decoder of the same weights, with an empty cache of its own."""
+        return PackedDecoder(self.arch, self.weights, self.context, self.program, threads=self.threads)
+
+    def together(self, passes: Sequence[Pass]) -> list[Result]:
+        """Computes passes of decoders of these weights, through the same layers, as one."""
+        return [one.decoder._alone(one) for one in passes]  # type: ignore[attr-defined]
+
+    def _alone(self, one: Pass) -> Result:
+        states = torch.empty(len(one) if one.early else 0, self.hidden)
+        rows = Rows(one.ids, one.position, one.exit_states, one.unread, states if one.early else None, short=one.short)
+        return states, self._through(rows, one.last)
 
     def _through(self, rows: Rows, last: int) -> Tensor:
         """Logits after layers 0..last - 1: the resident ones in one pass, offloaded ones one by one."""
