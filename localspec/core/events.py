@@ -237,11 +237,12 @@ class Loading(Event, frozen=True):
 
 
 class Ready(Event, frozen=True):
-    """The model is ready for questions."""
+    """The model is ready for questions, `parallel` of which it answers at once."""
 
     model: ModelCard
     spec: SpecCard
     memory: Memory
+    parallel: int = 1
 
 
 class Steered(Event, frozen=True):

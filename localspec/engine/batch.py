@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeGuard
+from weakref import WeakSet
 
 from greenlet import getcurrent, greenlet
 from torch import Tensor
@@ -68,13 +69,13 @@ class Batch:
     def __init__(self) -> None:
         self._ready: list[tuple[greenlet, Result | BaseException | None]] = []
         self._waiting: list[tuple[greenlet, Pass]] = []
-        self._decoders: list[Batched] = []
+        self._decoders: WeakSet[Batched] = WeakSet()
         self.last_rows = 0  # rows of the last whole forward
 
     def join(self, decoder: Batched) -> None:
         """From now on the decoder's forwards wait for those of others."""
         decoder.compute = self.compute
-        self._decoders.append(decoder)
+        self._decoders.add(decoder)
 
     def __len__(self) -> int:
         """How many tasks there are."""
