@@ -49,7 +49,7 @@ class Slots:
     def ready(self) -> Ready:
         """What is loaded, with the caches of all."""
         ready = self.first.ready
-        caches = sum(decoder.cache.num_bytes for model in self._all for decoder in model.decoders)
+        caches = sum(model.ready.memory.kv_bytes for model in self._all)
         return replace(ready, memory=replace(ready.memory, kv_bytes=caches), parallel=len(self))
 
     def start(self, request: GenerateRequest, report: Report, cancelled: Cancelled | None = None) -> None:
