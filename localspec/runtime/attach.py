@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import msgspec
 import torch
@@ -72,9 +73,13 @@ def attach_slots(opened: Opened) -> Generator[Opening, None, Slots]:
 
 def one_at_a_time(parts: Parts, *, asked: bool) -> Notice:
     """The notice that only one answer can be written at once, and why."""
-    name = parts.ready.model.name
-    why = f"{parts.ready.spec.name} drafts" if can_batch(parts.target) else f"transformers runs {name}"
-    return Notice("warning" if asked else "info", "parallel", f"One answer is written at a time, since {why}.")
+    level: Literal["warning", "info"] = "warning" if asked else "info"
+    if not can_batch(parts.target):
+        message = f"One answer is written at a time: transformers runs {parts.ready.model.name}."
+        return Notice(level, "parallel", message)
+    has_two = parts.drafting.translating is not None
+    why = "its drafter has another tokenizer" if has_two else "transformers runs its drafter"
+    return Notice(level, "parallel", f"One answer is written at a time: {why}.", "For more, use --draft lookup.")
 
 
 def make_parts(
