@@ -226,8 +226,8 @@ class Stats(Record, frozen=True):
 
 
 class Loading(Event, frozen=True):
-    """Progress of loading or of a measurement. `stage` describes it; `unit` is "bytes" or "steps", of a measurement
-    "percent"."""
+    """Progress of loading or of a measurement. `stage` describes it; `unit` is "bytes", "steps" or "answers", of a
+    measurement "percent"."""
 
     stage: str
     done: int
