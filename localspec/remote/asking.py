@@ -63,12 +63,12 @@ def openai(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish | No
 
 
 def localspec_wish(request: GenerateRequest, wish: SpecWish | None) -> dict[str, Any]:
-    """How another localspec is to speculate for this answer, for which a person waits."""
+    """How another localspec is to speculate for this answer."""
     if is_off(request, wish):
-        return {"chat": True, "spec": "off"}
+        return {"spec": "off"}
     if wish is None:
-        return {"chat": True}
-    return {"chat": True, "spec": "auto" if wish.mode == "off" else wish.mode, "k": wish.k}
+        return {}
+    return {"spec": "auto" if wish.mode == "off" else wish.mode, "k": wish.k}
 
 
 def ollama(model: str, request: GenerateRequest, wish: SpecWish | None) -> dict[str, Any]:
