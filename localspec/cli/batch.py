@@ -10,7 +10,7 @@ import json
 import os
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -55,7 +55,14 @@ class Line(SamplingOptions, frozen=True, forbid_unknown_fields=True):
         return "its prompt is empty" if self.messages is None and not (self.prompt or "").strip() else ""
 
 
-DECODE = msgspec.json.Decoder(Line).decode
+class Head(msgspec.Struct):
+    """What a result is of."""
+
+    index: int
+    id: str | int | None = None
+
+
+DECODE, HEAD = msgspec.json.Decoder(Line).decode, msgspec.json.Decoder(Head).decode
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,22 +188,19 @@ class Kept:
             with cannot_be_written(self._file):
                 lines = self._file.read_bytes().splitlines(keepends=True)
                 ordered = [line for _, line in sorted(zip(self._indices, lines, strict=True))]
+                mode = self._file.stat().st_mode
                 write_whole(self._file.resolve(), b"".join(ordered))
+                self._file.chmod(mode)
 
 
 def checked(file: Path, number: int, content: bytes, asked: Sequence[Asked]) -> int:
     """The index of a result; UsageError where it is none of these requests'."""
-    try:
-        record = json.loads(content)
-        index = record["index"]
-        is_ours = isinstance(index, int) and 0 <= index < len(asked) and record.get("id") == asked[index].line.id
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        is_ours = False
-    if not is_ours:
-        raise UsageError(
-            f"'{file}' has results of another batch (line {number}).", hint="Name another file with --output."
-        )
-    return int(index)
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        head = HEAD(content)
+        if 0 <= head.index < len(asked) and head.id == asked[head.index].line.id:
+            return head.index
+    message = f"'{file}' has results of another batch (line {number})."
+    raise UsageError(message, hint="Name another file with --output.")
 
 
 # --- answering
