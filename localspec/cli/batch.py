@@ -166,11 +166,11 @@ class Kept:
                 return cls(
                     file, os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"), [], len(asked)
                 )
-            stream = plain(file).open("r+b")
-            whole = stream.read().rpartition(b"\n")[0] + b"\n"
-            lines = whole.splitlines() if whole != b"\n" else []
-            indices = [checked(file, number, line, asked) for number, line in enumerate(lines, 1)]
-            stream.truncate(stream.seek(len(whole) if lines else 0))
+            content = plain(file).read_bytes()
+            whole = content[: content.rfind(b"\n") + 1]
+            indices = [checked(file, number, line, asked) for number, line in enumerate(whole.splitlines(), 1)]
+            stream = file.open("r+b")
+            stream.truncate(stream.seek(len(whole)))
             return cls(file, stream, indices, len(asked))
 
     def has(self, index: int) -> bool:
