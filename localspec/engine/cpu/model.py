@@ -18,7 +18,6 @@ from torch import Tensor
 
 from localspec.core.errors import EngineError
 from localspec.engine.arch import Arch
-from localspec.engine.batch import Result
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
@@ -27,6 +26,7 @@ from localspec.engine.cpu.program import Program
 from localspec.engine.cpu.short_head import PackedShortHead
 from localspec.engine.cpu.tables import describe_linear, table
 from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
+from localspec.engine.passes import Result
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
 
@@ -144,7 +144,7 @@ Span = tuple[int, int, int, int]  # consecutive rows of a sequence: the first, h
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the rows of several sequences are in a pass: the `done` ones from exit states come first, sequence by
+    """The places of several sequences' rows in a pass: the `done` ones from exit states come first, sequence by
     sequence, then the others. `late_spans`: those of the others, counted from the first of them; `read`: rows with
     logits, by sequence."""
 
