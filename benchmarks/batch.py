@@ -62,7 +62,7 @@ Ask = Callable[[str, int, Heard], None]
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A server or library that answers: `ask` streams one prompt's answer of so many tokens, or `whole` answers all at once."""
+    """A server or library that answers: `ask` streams an answer of so many tokens, or `whole` writes all at once."""
 
     name: str
     ask: Ask | None = None
