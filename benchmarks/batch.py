@@ -16,16 +16,19 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import mean, median
+from tempfile import TemporaryDirectory
 from threading import Thread
 from time import perf_counter, sleep
 from typing import Any  # Any: JSON, and transformers is untyped
 from urllib.request import Request, urlopen
 
+from benchmarks.llama_cpp.gguf_file import write_gguf
 from benchmarks.models import SMOLLM2
 from benchmarks.program import Arguments, at_least, run
+from benchmarks.shapes.random_weights import SHAPES, random_tensors
 from localspec.bench.machine import describe_machine
 from localspec.bench.progress import shares
 from localspec.bench.prompts import PROMPTS
@@ -34,6 +37,7 @@ from localspec.bench.turns import rotated
 from localspec.cli.progress import Progress
 from localspec.core import processor
 from localspec.core.errors import UsageError
+from localspec.engine.arch import read_arch
 
 COUNTS = (1, 2, 4, 8)
 WORDS = 420  # of a prompt at least: more than 512 tokens
@@ -178,6 +182,14 @@ def batched_generate(file: Path) -> Callable[[Sequence[str], int], float]:
     return generate
 
 
+def written(folder: Path, name: str, kind: str) -> Path:
+    """A GGUF file of random weights, with SmolLM2's tokenizer, in a format that llama.cpp computes like ours."""
+    file, shape = folder / f"{name}.gguf", replace(SHAPES[name], vocab_size=SHAPES["135m"].vocab_size)
+    arch = read_arch(shape.config(CONTEXT))
+    write_gguf(file, arch, random_tensors(shape, 0), "Q8_0" if kind == "int8" else "Q4_0", SMOLLM2)
+    return file
+
+
 def contenders(file: Path, kind: str, llama: Path | None, transformers: bool, closing: ExitStack) -> list[Contender]:
     url, cores = f"http://127.0.0.1:{PORTS['localspec']}", str(processor.physical_cores())
     most = str(max(COUNTS))
@@ -228,6 +240,7 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Arguments("batch", __doc__)
     parser.add_argument("model", nargs="?", type=Path, default=SMOLLM2, help="a GGUF file")
+    parser.add_argument("--shape", choices=tuple(SHAPES), help="random weights of this shape instead of a model")
     parser.add_argument("--format", choices=("int8", "int4"), default="int8", help="our weight format")
     parser.add_argument("--llama-server", type=Path, metavar="PATH", help="llama.cpp's server, to measure beside ours")
     parser.add_argument("--transformers", action="store_true", help="measure transformers' batched generate, too")
@@ -239,7 +252,8 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
 def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
     with ExitStack() as closing, Progress() as bar:
-        file = Path(given.model)
+        folder = Path(closing.enter_context(TemporaryDirectory(prefix="localspec-")))
+        file = written(folder, given.shape, given.format) if given.shape else Path(given.model)
         everybody = contenders(file, given.format, given.llama_server, given.transformers, closing)
         report = measure(everybody, given.max_tokens, given.repeats, shares(bar.show, "answers"))
     machine = " · ".join(f"{key} {value}" for key, value in describe_machine(processor.physical_cores(), "cpu").items())

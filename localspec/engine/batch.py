@@ -119,8 +119,8 @@ class Batch:
 
 
 def groups(waiting: Sequence[tuple[greenlet, Pass]]) -> Iterator[list[tuple[greenlet, Pass]]]:
-    """Yields what can be computed as one: of the same weights, through the same layers, from the same exit. A short head
-    is its decoder's own."""
+    """Yields what can be computed as one: of the same weights, through the same layers, from the same exit. A short
+    head is its decoder's own."""
     found: dict[tuple[int, int, int, int], list[tuple[greenlet, Pass]]] = {}
     leaves = [one.exit_states.layer for _, one in waiting if one.exit_states is not None]
     for task, one in waiting:
