@@ -7,7 +7,6 @@ Python interface and files, no widgets.
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
@@ -26,7 +25,7 @@ from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.events import Loading
 from localspec.core.plain_file import plain
 from localspec.core.requests import SAMPLING_FIELDS, GenerateRequest, LoadRequest, Message, SamplingOptions
-from localspec.core.whole_file import cannot_be_written, check_new, write_whole
+from localspec.core.whole_file import cannot_be_written, create, write_whole
 from localspec.runtime.api import LLM, Gathered
 from localspec.runtime.long_prompt import as_text
 
@@ -162,10 +161,7 @@ class Kept:
         dropped."""
         with cannot_be_written(file):
             if not file.exists():
-                check_new(file)
-                return cls(
-                    file, os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"), [], len(asked)
-                )
+                return cls(file, create(file), [], len(asked))
             content = plain(file).read_bytes()
             whole = content[: content.rfind(b"\n") + 1]
             indices = [checked(file, number, line, asked) for number, line in enumerate(whole.splitlines(), 1)]

@@ -80,8 +80,8 @@ def footprint(
         layer = sum(piece.num_bytes for piece in blueprint.layers[-1])  # the first may be larger, and always stays
         tables = blueprint.num_bytes - arch.num_layers * layer
         head = blueprint.pieces["embedding" if blueprint.shares_head else "head"]
-        each = blueprint.scratch_bytes(context) + copied_rows(arch) // OUTPUTS * (head.num_bytes // head.shape[0])
-        workspace = PACKED_WORKSPACE + parallel * each
+        copied = copied_rows(arch) // OUTPUTS * (head.num_bytes // head.shape[0])
+        workspace = PACKED_WORKSPACE + blueprint.scratch_bytes(context) + parallel * copied
         return Footprint(tables, layer, arch.num_layers, parallel * blueprint.kv_bytes(context), workspace)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
     workspace = WORKSPACE + mask_bytes(arch, context)

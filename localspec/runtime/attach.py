@@ -17,7 +17,6 @@ from localspec.core import calibration
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.core.events import DraftLength, Loading, Mode, ModelCard, Notice, Ready, SpecCard
 from localspec.core.requests import AskedDraft, ChangeDrafter, SpecWish, draft_length
-from localspec.engine.batch import can_batch
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.lookup import LookupDrafter
@@ -25,6 +24,7 @@ from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.drafters.translated import TranslatedDrafter
 from localspec.engine.memory import give_back
+from localspec.engine.passes import can_batch
 from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Drafter, Resident, is_layered
 from localspec.engine.session import Session

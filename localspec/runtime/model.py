@@ -215,10 +215,6 @@ class Model:
 
     # --- beside others on the same target
 
-    def beside(self) -> Model:
-        """Another Model on the same weights, with a conversation of its own. Both are closed."""
-        return Model(self._parts.beside())
-
     def draft_like(self, other: Model | None) -> None:
         """Drafts as another Model on the same target does, on the same weights; None drafts nothing."""
         parts = self._parts

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from localspec.core.events import Loading, Notice, Ready
 from localspec.core.requests import ChangeDrafter, SamplingOptions
-from localspec.engine.batch import can_batch
+from localspec.engine.passes import can_batch
 from localspec.engine.protocols import Resident
 from localspec.engine.session import Session
 from localspec.loading.threads import Threads

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from functools import partial
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from localspec.core.errors import EngineDied, UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready, SpecCard
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
-from localspec.engine.batch import Batch, can_batch
+from localspec.engine.passes import can_batch
 from localspec.runtime.failures import failure
 from localspec.runtime.model import Model
+
+if TYPE_CHECKING:
+    from localspec.engine.batch import Batch
 
 Report = Callable[[AnyEvent], object]
 Cancelled = Callable[[], bool]
@@ -28,8 +32,7 @@ class Slots:
     def __init__(self, first: Model, *others: Model) -> None:
         self.first, self._others = first, others
         self._free = [first, *others]  # the longest unused first
-        self._batch = Batch()
-        self._join()
+        self._batch: Batch | None = None
 
     def __len__(self) -> int:
         """How many answers there can be at once."""
@@ -57,11 +60,11 @@ class Slots:
         Failure is the last. Nothing that happens to it harms another."""
         model = self._chosen(request, cancelled)
         self._free.remove(model)
-        self._batch.start(partial(self._answer, model, request, report, cancelled))
+        self._joined().start(partial(self._answer, model, request, report, cancelled))
 
     def step(self) -> bool:
         """Runs every answer to its next forward, and computes those; False where no answer is left."""
-        return self._batch.step()
+        return self._batch is not None and self._batch.step()
 
     def steer(self, wish: SpecWish) -> SpecCard:
         """Speculate so from the next round on, in all answers that have no wish of their own. From any thread."""
@@ -80,14 +83,14 @@ class Slots:
             if isinstance(event, Ready):
                 for model in self._others:
                     model.draft_like(self.first)
-                self._join()
                 yield self.ready
             else:
                 yield event
 
     def close(self) -> None:
         """Ends what is under way, and frees the memory. Twice does no harm."""
-        self._batch.close()
+        if self._batch is not None:
+            self._batch.close()
         for model in self._all:
             model.close()
 
@@ -97,12 +100,17 @@ class Slots:
     def _all(self) -> tuple[Model, ...]:
         return (self.first, *self._others)
 
-    def _join(self) -> None:
-        """Lets the forwards of all decoders wait for each other, where they can."""
+    def _joined(self) -> Batch:
+        """The batch in which the forwards of all decoders wait for each other, where they can."""
+        if self._batch is None:
+            from localspec.engine.batch import Batch  # here: what measures on a bare GPU box has no greenlet
+
+            self._batch = Batch()
         for model in self._all:
             for decoder in model.decoders:
                 if can_batch(decoder):
                     self._batch.join(decoder)
+        return self._batch
 
     def _chosen(self, request: GenerateRequest, cancelled: Cancelled | None) -> Model:
         """The free slot that holds most of the prompt's beginning, else the one that was not used for longest."""

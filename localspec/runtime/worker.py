@@ -168,7 +168,7 @@ class Inbox:
         self._taken = 0
 
     def arrived(self) -> Iterator[Request]:
-        """Those that are there, or on their way."""
+        """Yields those that are there, or on their way."""
         while self._taken < self._sent.value:
             yield self.next()
 

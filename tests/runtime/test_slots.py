@@ -225,8 +225,10 @@ def test_one_that_is_not_a_number_fails_alone(opened: Callable[..., Slots]):
     ]
 
 
-def test_a_drafter_that_raises_is_dropped_for_its_own_answer(opened: Callable[..., Slots]):
-    slots, single = opened("{draft}", 3), opened("off", 1)
+@pytest.mark.parametrize("quant", FORMATS)
+def test_a_drafter_that_raises_is_dropped_for_its_own_answer(opened: Callable[..., Slots], quant: str):
+    """Also the first one's, whose weights and threads are the others'."""
+    slots, single = opened("{draft}", 3, quant=quant), opened("off", 1, quant=quant)
 
     def fail(_: Session, __: Choice) -> Draft:
         raise IndexError("it has a fault")
