@@ -84,7 +84,8 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
         yield Notice("info", "save_quantized", message)
     if is_generic(snapshot.config):
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
-    threads = choose_threads(target, request.weights.threads, every=plan.resident is not None)
+    is_offloaded = plan.resident is not None
+    threads = choose_threads(target, request.weights.threads, every=is_offloaded, width=plan.parallel)
     return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, marked, folding)
 
 

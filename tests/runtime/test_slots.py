@@ -113,10 +113,15 @@ def alone(slots: Slots, asked: GenerateRequest) -> str:
 @pytest.mark.parametrize("quant", FORMATS)
 @pytest.mark.parametrize("draft", DRAFTS)
 def test_texts_of_concurrent_requests_are_those_of_each_alone(opened: Callable[..., Slots], draft: str, quant: str):
-    """Six of different lengths on three slots, so that others join in the middle; greedy and with a seed."""
+    """Six of different lengths, greedy and with a seed; then on three slots, where others join in the middle."""
     requests = [request(number, seed=11 if number >= 3 else None) for number in range(6)]
-    slots, single = opened(draft, 3, quant=quant), opened(draft, 1, quant=quant)
+    slots, single = opened(draft, 6, quant=quant), opened(draft, 1, quant=quant)
     expected = [alone(single, one) for one in requests]
+    at_once = [Asked(slots, one) for one in requests]
+    assert slots.answering == 6
+    run(slots)
+    assert [answer.text for answer in at_once] == expected
+    slots = opened(draft, 3, quant=quant)
     waiting, answers = list(requests), list[Asked]()
     while waiting or slots.answering:
         while waiting and slots.has_free:
