@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -64,6 +65,20 @@ def test_who_stops_in_the_middle_leaves_all_slots_free(llm: LLM):
     for _ in llm.answer_many(request_of(prompt, max_tokens=30) for prompt in PROMPTS):
         break
     assert llm.generate("one", max_tokens=3).finish_reason == "length"
+    assert len(llm.generate_many(PROMPTS, max_tokens=2)) == len(PROMPTS)
+
+
+def test_ctrl_c_in_the_middle_leaves_all_slots_free(llm: LLM):
+    calls = iter(range(1000))
+
+    def interrupted() -> bool:
+        if next(calls) == 20:  # between two forwards of an answer
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        deque(llm.answer_many([request_of(prompt, max_tokens=30) for prompt in PROMPTS], cancelled=interrupted))
+    assert llm._slots.answering == 0
     assert len(llm.generate_many(PROMPTS, max_tokens=2)) == len(PROMPTS)
 
 
