@@ -79,7 +79,7 @@ class Site:
             raise RequestRefused(503, fault.message, code=fault.code, kind=fault.kind)
         self.host.check_loaded()
         is_loaded, parallel = self.host.state == "ready", self.host.parallel
-        return Json({"status": "ok", "model": self.served.name, "loaded": is_loaded, "parallel": parallel})
+        return Json({"status": "ok", "model": self.served.name, "parallel": parallel, "loaded": is_loaded})
 
     async def models(self, _: Request) -> Response:
         return Json({"object": "list", "data": [self._model()]})
