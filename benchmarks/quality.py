@@ -26,6 +26,7 @@ from localspec.bench.tables import markdown
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import choose
+from localspec.engine.cpu.model import PackedModel
 from localspec.engine.cpu.program import load
 from localspec.engine.decoder import Decoder
 from localspec.loading.cpu import assemble_packed
@@ -97,7 +98,8 @@ def in_torch(model: Model, one: Held) -> Decoder:
 def engine(model: Model, kind: PackedFormat) -> tuple[str, float, PackedDecoder]:
     blueprint, made = held.packed(model, kind)
     weights = assemble_packed(blueprint, made)
-    decoder = PackedDecoder(model.arch, weights, context_of(model), load(choose()), threads=torch.get_num_threads())
+    threads = torch.get_num_threads()
+    decoder = PackedDecoder(PackedModel(model.arch, weights, context_of(model), load(choose()), threads))
     return f"{kind}, engine", blueprint.num_bytes, decoder
 
 

@@ -81,7 +81,8 @@ def offloaded(
     packed = decoder.weights
     brought = elsewhere(packed.layers, resident, carry)
     packed = replace(packed, layers=packed.layers[:resident], stream=brought)
-    return type(decoder)(decoder.arch, packed, decoder.context, decoder.program)
+    model = decoder.model
+    return type(decoder)(type(model)(model.arch, packed, model.context, model.program))
 
 
 def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[CopyIn], Transfer]) -> Stream[L]:

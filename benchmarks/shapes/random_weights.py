@@ -129,10 +129,11 @@ def make_decoder(
     if find_format(kind, device).is_packed:
         from localspec.engine.cpu import isa, program
         from localspec.engine.cpu.decoder import PackedDecoder
+        from localspec.engine.cpu.model import PackedModel
 
         engine = program.load(isa.choose())
         weights = pack_source(Blueprint(arch, "int8" if kind == "int8" else "int4"), Reader(source), engine)
-        return PackedDecoder(arch, weights, context, engine, threads=threads)
+        return PackedDecoder(PackedModel(arch, weights, context, engine, threads=threads))
     return assemble_in(linear_maker(find_format(kind, device)), arch, Reader(source), context=context)
 
 

@@ -7,15 +7,19 @@ Orca, iteration-level scheduling: Yu et al., OSDI 2022.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Protocol, TypeGuard
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from time import perf_counter
+from typing import Final, Protocol, TypeGuard
 
 from greenlet import getcurrent, greenlet
 from torch import Tensor
 
+from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.protocols import ExitStates, Layered, Resident
 
+STEP_SECONDS: Final = 0.05  # of reading prompts, while others write
+LEAST_READ: Final = 32  # rows of prompts in a step, however slow they are
 Result = tuple[Tensor, Tensor]  # states [rows, hidden] where they were asked for, else [0, hidden]; and logits
 
 
@@ -37,11 +41,20 @@ class Pass:
     def __len__(self) -> int:
         return self.ids.shape[0]
 
+    def first(self, rows: int) -> Pass:
+        """The first rows of a prompt, without logits; all of it where there are no more."""
+        return self if rows >= len(self) else replace(self, ids=self.ids[:rows], unread=rows)
+
+    def behind(self, rows: int) -> Pass:
+        """The rows behind the first ones."""
+        return replace(self, ids=self.ids[rows:], position=self.position + rows, unread=max(self.unread - rows, 0))
+
 
 class Batched(Layered, Protocol):
     """A decoder that can compute its forwards together with those of others on the same weights."""
 
     compute: Callable[[Pass], Result]
+    bytes_read: int
 
     def beside(self) -> Batched:
         """Another decoder of the same weights, with an empty cache of its own."""
@@ -63,13 +76,15 @@ def alone(one: Pass) -> Result:
 
 
 class Batch:
-    """The tasks of one target, whose decoders `join`. One thread's."""
+    """The tasks of one target, whose decoders `join`, the target's own first. It belongs to one thread."""
 
     def __init__(self) -> None:
-        self._ready: list[tuple[greenlet, Result | BaseException | None]] = []
+        self._ready: list[tuple[greenlet, Result | Exception | None]] = []
         self._waiting: list[tuple[greenlet, Pass]] = []
         self._decoders: list[Batched] = []
+        self._rows_per_second = 0.0
         self.last_rows = 0  # rows of the last whole forward
+        self.is_mixed = False  # whether some of them were a prompt's
 
     def join(self, decoder: Batched) -> None:
         """From now on the decoder's forwards wait for those of others."""
@@ -83,7 +98,7 @@ class Batch:
     @property
     def others(self) -> int:
         """Rows that other tasks have in the next whole forward: those they ask for already, or one."""
-        return sum(len(one) for _, one in self._waiting if not one.early) + len(self._ready)
+        return sum([len(one) for _, one in self._waiting if not self._is_draft(one)]) + len(self._ready)
 
     def start(self, work: Callable[[], object]) -> None:
         """Begins a task at the next step."""
@@ -92,16 +107,19 @@ class Batch:
     def step(self) -> bool:
         """Runs every task to its next forward, and computes what waits. False where no task is left."""
         self._run_tasks()
-        passes = [one for _, one in self._waiting]
-        drafts = [one for one in passes if one.early or one.last < one.decoder.arch.num_layers]
-        chosen = drafts or passes  # verify forwards wait until everybody has drafted
-        for task, one in [(task, one) for task, one in self._waiting if one in chosen]:
-            self._waiting.remove((task, one))
-            self._ready.append((task, attempt(one)))
+        drafts = [(task, one) for task, one in self._waiting if self._is_draft(one)]
+        chosen = drafts or self._shared_out()  # verify forwards wait until everybody has drafted
+        for some in groups(chosen):
+            started = perf_counter()
+            results = attempt([one for _, one in some])
+            if not drafts:
+                self._measure([one for _, one in some], perf_counter() - started)
+            for (task, one), result in zip(some, results, strict=True):
+                self._take(task, one, result)
         return bool(self)
 
     def close(self) -> None:
-        """Ends all tasks where they wait."""
+        """Ends all tasks where they wait; their decoders compute alone again."""
         for task, _ in (*self._ready, *self._waiting):
             if task:  # one that has begun
                 task.throw()
@@ -121,14 +139,55 @@ class Batch:
         while self._ready:
             task, result = self._ready.pop(0)
             task.parent = getcurrent()
-            if isinstance(result, BaseException):
+            if isinstance(result, Exception):
                 task.throw(result)
             else:
                 task.switch(*(() if result is None else (result,)))
 
+    def _is_draft(self, one: Pass) -> bool:
+        return one.early or one.decoder.weights is not self._decoders[0].weights
 
-def attempt(one: Pass) -> Result | Exception:
+    def _shared_out(self) -> list[tuple[greenlet, Pass]]:
+        """What waits, prompts cut to what a step may take of them: little while others write."""
+        prompts = sum([one.unread > 0 for _, one in self._waiting])
+        if not prompts or len(self._waiting) == 1:
+            return list(self._waiting)
+        writing = prompts < len(self._waiting)
+        most = max(LEAST_READ, int(self._rows_per_second * STEP_SECONDS)) if writing else PREFILL_CHUNK
+        share = max(most // prompts, 1)
+        return [(task, one.first(share) if one.unread else one) for task, one in self._waiting]
+
+    def _measure(self, passes: Sequence[Pass], seconds: float) -> None:
+        self.last_rows, self.is_mixed = sum([len(one) for one in passes]), any(one.unread for one in passes)
+        if self.is_mixed and self.last_rows >= LEAST_READ:
+            self._rows_per_second = self.last_rows / max(seconds, 1e-9)
+
+    def _take(self, task: greenlet, part: Pass, result: Result | Exception) -> None:
+        """A task goes on with its result, or waits for the rest of its pass."""
+        index = [waiting for waiting, _ in self._waiting].index(task)
+        _, whole = self._waiting[index]
+        if len(part) < len(whole) and not isinstance(result, Exception):
+            self._waiting[index] = (task, whole.behind(len(part)))
+        else:
+            del self._waiting[index]
+            self._ready.append((task, result))
+
+
+def groups(waiting: Sequence[tuple[greenlet, Pass]]) -> Iterator[list[tuple[greenlet, Pass]]]:
+    """Those that can be computed as one: of the same weights, through the same layers, from the same exit. A short head
+    is its decoder's own."""
+    found: dict[tuple[int, int, int, int], list[tuple[greenlet, Pass]]] = {}
+    leaves = [one.exit_states.layer for _, one in waiting if one.exit_states is not None]
+    for task, one in waiting:
+        leave = one.exit_states.layer if one.exit_states is not None else (leaves or [0])[0]
+        key = (id(one.decoder.weights), one.last, leave, id(one.decoder) if one.short else 0)
+        found.setdefault(key, []).append((task, one))
+    yield from found.values()
+
+
+def attempt(passes: Sequence[Pass]) -> Sequence[Result | Exception]:
+    """Computes the passes as one; where that fails, each by itself, so that one's fault is its own."""
     try:
-        return alone(one)
+        return passes[0].decoder.together(passes)
     except Exception as fault:
-        return fault
+        return [fault] if len(passes) == 1 else [attempt([one])[0] for one in passes]

@@ -33,7 +33,8 @@ from localspec.loading.weight_cache import PackedCopy, sentence
 from localspec.models.checkpoint import Snapshot
 
 if TYPE_CHECKING:
-    from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer, PackedWeights
+    from localspec.engine.cpu.decoder import PackedDecoder
+    from localspec.engine.cpu.model import PackedLayer, PackedWeights
     from localspec.engine.cpu.program import Program
 
 Tensors = dict[str, Tensor]
@@ -189,7 +190,7 @@ def assemble_packed(
     blueprint: Blueprint, tensors: Mapping[str, Tensor], stream: Stream[PackedLayer] | None = None
 ) -> PackedWeights:
     """Weights of a decoder from their pieces, those of streamed layers left out."""
-    from localspec.engine.cpu.decoder import PackedWeights
+    from localspec.engine.cpu.model import PackedWeights
 
     count = stream.first if stream else blueprint.arch.num_layers
     layers = tuple(assemble_layer(blueprint, tensors, index) for index in range(count))
@@ -199,7 +200,7 @@ def assemble_packed(
 
 
 def assemble_layer(blueprint: Blueprint, tensors: Mapping[str, Tensor], index: int) -> PackedLayer:
-    from localspec.engine.cpu.decoder import PackedLayer
+    from localspec.engine.cpu.model import PackedLayer
 
     return PackedLayer(
         attention_norm=tensors[f"{index}.attention_norm"],
@@ -230,6 +231,7 @@ def load_packed(
     """Reads the weight cache if it is intact; else packs the weights, in one of the processes that start together."""
     from localspec.engine.cpu.decoder import PackedDecoder
     from localspec.engine.cpu.isa import choose
+    from localspec.engine.cpu.model import PackedModel
     from localspec.engine.cpu.program import load
 
     program = load(choose())
@@ -247,7 +249,7 @@ def load_packed(
         message = "The packed weights cannot be read back from disk."
         raise EngineError(message, hint="Set LOCALSPEC_CACHE_DIR to a folder on another disk.")
     stream = None if plan.resident is None else stream_from(copy, blueprint, plan.resident)
-    return PackedDecoder(arch, assemble_packed(blueprint, found, stream), plan.context, program)
+    return PackedDecoder(PackedModel(arch, assemble_packed(blueprint, found, stream), plan.context, program))
 
 
 def made(

@@ -30,8 +30,9 @@ from localspec.core.weight_formats import find_format
 from localspec.engine import lengths
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
-from localspec.engine.cpu.decoder import PackedCache, PackedDecoder
+from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import FORCE, choose
+from localspec.engine.cpu.model import PackedCache, PackedModel
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.rope import rotation_table
@@ -71,7 +72,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_decoder(config: dict[str, Any], kind: Any, engine: program.Program) -> tuple[Blueprint, PackedDecoder]:
     blueprint = Blueprint(read_arch(config), kind)
     tensors = random_tensors(config, seed=3, dtype=torch.float32)
-    return blueprint, PackedDecoder(blueprint.arch, pack_source(blueprint, Reader(Memory(tensors)), engine), 64, engine)
+    return blueprint, PackedDecoder(
+        PackedModel(blueprint.arch, pack_source(blueprint, Reader(Memory(tensors)), engine), 64, engine)
+    )
 
 
 # --- what is packed
@@ -97,8 +100,8 @@ def test_scratch_memory_that_grows_with_the_context_is_counted(kind: Any, engine
     """Rotary tables and what attention tasks leave: at 128k positions more than everything else that is not stored."""
     snapshot, contexts = open_snapshot(folder), (512, 9000)
     arch, weights = read_arch(snapshot.config), small_decoder(TINY, kind, engine)[1].weights
-    decoders = [PackedDecoder(arch, weights, context, engine) for context in contexts]
-    kept = [sum(tensor.nbytes for tensor in decoder._kept) for decoder in decoders]
+    decoders = [PackedDecoder(PackedModel(arch, weights, context, engine)) for context in contexts]
+    kept = [sum(tensor.nbytes for tensor in decoder.model.kept) for decoder in decoders]
     short, long = (footprint(snapshot, find_format(kind), context).workspace for context in contexts)
     assert long - short == kept[1] - kept[0] > 0
 

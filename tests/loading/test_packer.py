@@ -17,6 +17,7 @@ from localspec.engine.arch import read_arch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import choose
+from localspec.engine.cpu.model import PackedModel
 from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
 from localspec.loading.cpu import Packer, pack_source
@@ -60,7 +61,7 @@ def tensors_of(config: Config) -> dict[str, Tensor]:
 def packed(config: Config, kind: PackedFormat, engine: Program) -> PackedDecoder:
     blueprint = Blueprint(read_arch(config), kind)
     weights = pack_source(blueprint, Reader(Memory(tensors_of(config))), engine)
-    return PackedDecoder(blueprint.arch, weights, CONTEXT, engine)
+    return PackedDecoder(PackedModel(blueprint.arch, weights, CONTEXT, engine))
 
 
 def off_rounded(decoder: PackedDecoder, config: Config, kind: PackedFormat) -> float:

@@ -20,8 +20,9 @@ from localspec.core import paths
 from localspec.core.errors import CheckpointError, EngineError
 from localspec.engine import rope
 from localspec.engine.arch import Arch, read_arch
-from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer
+from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import choose
+from localspec.engine.cpu.model import PackedLayer
 from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
 from localspec.loading.self_check import config as config_check

@@ -17,6 +17,7 @@ from localspec.core.paths import packaged
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import choose
+from localspec.engine.cpu.model import PackedModel
 from localspec.engine.cpu.pack import pack, pad_rows, unpack
 from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
@@ -138,7 +139,7 @@ def divergence(folder: Path, texts: list[Tensor], engine: Program) -> float:
     arch, source = read_arch(snapshot.config), Files(snapshot)
     exact = assemble(arch, source, dtype=torch.float32, context=CONTEXT)
     weights = pack_source(Blueprint(arch, "int4"), Reader(Files(snapshot)), engine)
-    packed = PackedDecoder(arch, weights, CONTEXT, engine)
+    packed = PackedDecoder(PackedModel(arch, weights, CONTEXT, engine))
     found = [list(chances(decoder, texts)) for decoder in (exact, packed)]
     packed.close()
     p, q = (torch.cat(rows) for rows in found)

@@ -16,9 +16,10 @@ from torch.nn import functional
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cache import Cache
 from localspec.engine.cpu import isa, pack, program
-from localspec.engine.cpu.decoder import PackedDecoder, PackedLayer, PackedWeights
+from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, SMALLEST, PackedFormat, padded
 from localspec.engine.cpu.isa import Isa
+from localspec.engine.cpu.model import PackedLayer, PackedModel, PackedWeights
 from localspec.engine.cpu.pack import Packed
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.linear import Dense, Linear
@@ -154,7 +155,7 @@ def packed_decoder(
 ) -> PackedDecoder:
     """A random model for the CPU engine. Weights are shared between decoders: copy before changing them."""
     weights = made(json.dumps(config), seed, kind)
-    return PackedDecoder(read_arch(config_of(config)), weights, context, program.load(on), threads=threads)
+    return PackedDecoder(PackedModel(read_arch(config_of(config)), weights, context, program.load(on), threads=threads))
 
 
 @contextmanager

@@ -68,7 +68,20 @@ def norm_and_rotate(model: int, x: int, norm: int, position: int) -> None:
 
 
 @compiled
-def cache_row(model: int, layer: int, row: int, position: int, head: int) -> None:
+def span_of(spans: int, row: int) -> int:
+    """The span that a row is in."""
+    while row < int_at(spans + at.FIRST) or row >= int_at(spans + at.FIRST) + int_at(spans + at.COUNT):
+        spans += at.SPAN_BYTES
+    return spans
+
+
+@compiled
+def position_of(span: int, row: int) -> int:
+    return int_at(span + at.POSITION) + row - int_at(span + at.FIRST)
+
+
+@compiled
+def cache_row(model: int, layer: int, cache: int, row: int, position: int, head: int) -> None:
     """Rotates and scales one row's queries of a group; writes its key and value into the cache."""
     wide, heads, kv_heads = (
         int_at(model + at.HEAD_PADDED),
@@ -86,21 +99,22 @@ def cache_row(model: int, layer: int, row: int, position: int, head: int) -> Non
             store16(queries + i * wide * 4 + j, load16(query + j) * scale)
     key, value = mixed + (heads + head) * wide * 4, mixed + (heads + kv_heads + head) * wide * 4
     norm_and_rotate(model, key, int_at(layer + at.K_NORM), position)
-    keys = int_at(layer + at.KEYS) + (head * context + position // 16 * 16) * wide * 2 + position % 16 * 2
+    keys = cache + int_at(layer + at.KEYS) + (head * context + position // 16 * 16) * wide * 2 + position % 16 * 2
     for i in range(wide):
         put_half(keys + 32 * i, float_at(key + 4 * i))
-    values = int_at(layer + at.VALUES) + (head * context + position) * wide * 2
+    values = cache + int_at(layer + at.VALUES) + (head * context + position) * wide * 2
     for i in range(0, wide, 16):
         store_halves16(values + 2 * i, load16(value + 4 * i))
 
 
 @compiled
-def cache_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
+def cache_phase(sync: int, model: int, layer: int, rows: int, spans: int) -> None:
     kv_heads = int_at(model + at.NUM_KV_HEADS)
     task = claim(sync + at.NEXT, 1)
     while task < rows * kv_heads:
         row = task // kv_heads
-        cache_row(model, layer, row, position + row, task % kv_heads)
+        span = span_of(spans, row)
+        cache_row(model, layer, int_at(span + at.CACHE), row, position_of(span, row), task % kv_heads)
         task = claim(sync + at.NEXT, 1)
     barrier(sync)
 
@@ -153,8 +167,11 @@ def mix_chunk(values: int, weights: int, positions: int, count: int, sums: int, 
 
 
 @compiled
-def attend(model: int, layer: int, head: int, segment: int, first_row: int, rows: int, position: int, own: int) -> None:
-    """Computes a segment's partial attention of `rows` rows of one key head: sums, greatest score, total weight."""
+def attend(
+    model: int, layer: int, cache: int, head: int, segment: int, first_row: int, rows: int, position: int, own: int
+) -> None:
+    """Computes a segment's partial attention of `rows` rows of one key head, the first at `position`: sums, greatest
+    score, total weight."""
     wide, context = int_at(model + at.HEAD_PADDED), int_at(model + at.CONTEXT)
     kv_heads = int_at(model + at.NUM_KV_HEADS)
     group, window = int_at(model + at.NUM_HEADS) // kv_heads, int_at(layer + at.WINDOW)
@@ -166,21 +183,21 @@ def attend(model: int, layer: int, head: int, segment: int, first_row: int, rows
             store16(partial + n * stride + i, splat16(F32(0)))
         store16(partial + n * stride + wide * 4, splat16(HIDDEN_SCORE))
         store16(partial + n * stride + wide * 4 + 64, splat16(F32(0)))
-    end = min((segment + 1) * at.SEGMENT, position + first_row + rows)
+    end = min((segment + 1) * at.SEGMENT, position + rows)
     start = segment * at.SEGMENT
     if window != 0:
-        start = max(start, (position + first_row - window + 1) // at.CHUNK * at.CHUNK)
+        start = max(start, (position - window + 1) // at.CHUNK * at.CHUNK)
     while start < end:
         blocks = (min(at.CHUNK, end - start) + 31) // 32 * 2
-        keys = int_at(layer + at.KEYS) + (head * context + start) * wide * 2
+        keys = cache + int_at(layer + at.KEYS) + (head * context + start) * wide * 2
         for i in range(0, blocks, 2):
             score_blocks(keys + i * wide * 32, queries, count, wide, own + i * 64)
         for n in range(count):
-            last = position + first_row + n // group
+            last = position + n // group
             first = max(0, last - window + 1) if window != 0 else 0
             sums = partial + n * stride
             weigh(own + n * at.CHUNK * 4, blocks, first, last, start, sums + wide * 4, sums, wide)
-        values = int_at(layer + at.VALUES) + (head * context + start) * wide * 2
+        values = cache + int_at(layer + at.VALUES) + (head * context + start) * wide * 2
         # Only written positions: past them may be a failed draft's NaN, and 0 · NaN is NaN.
         mix_chunk(values, own, min(at.CHUNK, end - start), count, partial, stride, wide)
         start += at.CHUNK
@@ -197,17 +214,23 @@ def first_segment(window: int, position: int) -> int:
 
 
 @compiled
-def attention_phase(sync: int, model: int, layer: int, rows: int, position: int, own: int) -> None:
-    kv_heads, some = int_at(model + at.NUM_KV_HEADS), tile_rows(model)
-    tiles = (rows + some - 1) // some
-    begin = first_segment(int_at(layer + at.WINDOW), position)
-    segments = (position + rows - 1) // at.SEGMENT + 1 - begin
+def attention_phase(sync: int, model: int, layer: int, spans: int, end: int, own: int) -> None:
+    kv_heads, some, window = int_at(model + at.NUM_KV_HEADS), tile_rows(model), int_at(layer + at.WINDOW)
+    span, before = spans, 0  # the tasks of the spans before this one
     task = claim(sync + at.NEXT, 1)
-    while task < kv_heads * tiles * segments:
-        head, rest = task % kv_heads, task // kv_heads
-        first = rest % tiles * some
-        attend(model, layer, head, begin + rest // tiles, first, min(some, rows - first), position, own)
-        task = claim(sync + at.NEXT, 1)
+    while span < end:
+        rows, position = int_at(span + at.COUNT), int_at(span + at.POSITION)
+        tiles, begin = (rows + some - 1) // some, first_segment(window, position)
+        tasks = kv_heads * tiles * ((position + rows - 1) // at.SEGMENT + 1 - begin)
+        if task < before + tasks:
+            head, rest = (task - before) % kv_heads, (task - before) // kv_heads
+            row, cache, first_row = rest % tiles * some, int_at(span + at.CACHE), int_at(span + at.FIRST)
+            count, segment = min(some, rows - row), begin + rest // tiles
+            attend(model, layer, cache, head, segment, first_row + row, count, position + row, own)
+            task = claim(sync + at.NEXT, 1)
+        else:
+            before += tasks
+            span += at.SPAN_BYTES
     barrier(sync)
 
 
@@ -253,9 +276,10 @@ def merge_row(model: int, layer: int, row: int, position: int, first_position: i
 
 
 @compiled
-def merge_phase(sync: int, model: int, layer: int, rows: int, position: int) -> None:
+def merge_phase(sync: int, model: int, layer: int, rows: int, spans: int) -> None:
     row = claim(sync + at.NEXT, 1)
     while row < rows:
-        merge_row(model, layer, row, position + row, position)
+        span = span_of(spans, row)
+        merge_row(model, layer, row, position_of(span, row), int_at(span + at.POSITION))
         row = claim(sync + at.NEXT, 1)
     barrier(sync)

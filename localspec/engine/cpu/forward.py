@@ -10,20 +10,21 @@ from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.attention import attention_phase, cache_phase, merge_phase
 from localspec.engine.cpu.lang import breathe, compiled, exchange, int_at, look, tell
 from localspec.engine.cpu.linears import added_phase, gate_phase, linear_phase
-from localspec.engine.cpu.rows import copy_row, norm_phase, start_phase
+from localspec.engine.cpu.rows import copy_row, norm_phase, read_phase, start_phase
 
 SPINS_TO_PARK = 40_000  # about a millisecond
 
 
 @compiled
-def run_layer(sync: int, model: int, layer: int, x: int, rows: int, position: int, own: int) -> None:
+def run_layer(sync: int, model: int, layer: int, x: int, rows: int, spans: int, end: int, own: int) -> None:
+    """Runs one layer on rows [rows, hidden] at `x`, which the spans from `spans` to `end` place."""
     hidden = int_at(model + at.HIDDEN)
     narrow, mixed = model + at.NARROW, int_at(model + at.MIXED)
     norm_phase(sync, model, int_at(layer + at.ATTENTION_NORM), x, rows)
     linear_phase(sync, layer + at.QK, narrow, rows, mixed, int_at(model + at.MIXED_STRIDE), own)
-    cache_phase(sync, model, layer, rows, position)
-    attention_phase(sync, model, layer, rows, position, own)
-    merge_phase(sync, model, layer, rows, position)
+    cache_phase(sync, model, layer, rows, spans)
+    attention_phase(sync, model, layer, spans, end, own)
+    merge_phase(sync, model, layer, rows, spans)
     added_phase(sync, layer + at.OUTPUT, narrow, rows, x, hidden * 4, own)
     norm_phase(sync, model, int_at(layer + at.MLP_NORM), x, rows)
     gate_phase(sync, layer + at.GATE_UP, narrow, rows, model + at.WIDE, own)
@@ -31,16 +32,19 @@ def run_layer(sync: int, model: int, layer: int, x: int, rows: int, position: in
 
 
 @compiled
-def run_layers(sync: int, model: int, first: int, last: int, x: int, rows: int, position: int, own: int) -> None:
+def run_layers(
+    sync: int, model: int, first: int, last: int, x: int, rows: int, spans: int, count: int, own: int
+) -> None:
     if rows > 0:
         for index in range(first, last):
             layer = int_at(model + at.LAYERS) + index * at.LAYER_BYTES
-            run_layer(sync, model, layer, x, rows, position, own)
+            run_layer(sync, model, layer, x, rows, spans, spans + count * at.SPAN_BYTES, own)
 
 
 @compiled
-def head_phase(sync: int, model: int, head: int, x: int, rows: int, logits: int, own: int) -> None:
-    norm_phase(sync, model, int_at(model + at.FINAL_NORM), x, rows)
+def head_phase(sync: int, model: int, head: int, x: int, read: int, rows: int, logits: int, own: int) -> None:
+    """Reads the rows of the list at `read`."""
+    read_phase(sync, model, int_at(model + at.FINAL_NORM), x, read, rows)
     stride = (int_at(head + at.BLOCKS) + int_at(head + at.MORE)) * 128
     linear_phase(sync, head, model + at.NARROW, rows, logits, stride, own)
 
@@ -55,16 +59,18 @@ def forward(sync: int, job: int, thread: int) -> None:
     model = int_at(job + at.MODEL)
     x, hidden = int_at(model + at.STREAM), int_at(model + at.HIDDEN)
     own = int_at(model + at.OWN) + thread * int_at(model + at.OWN_BYTES)
-    rows, done, first = int_at(job + at.ROWS), int_at(job + at.DONE), int_at(job + at.HEAD_FROM)
-    position, leave, last = int_at(job + at.POSITION), int_at(job + at.EXIT), int_at(job + at.LAST)
+    rows, done, leave, last = int_at(job + at.ROWS), int_at(job + at.DONE), int_at(job + at.EXIT), int_at(job + at.LAST)
+    spans, count = int_at(job + at.SPANS), int_at(job + at.NUM_SPANS)
+    late_spans, late_count = int_at(job + at.LATE_SPANS), int_at(job + at.NUM_LATE_SPANS)
+    read, num_read = int_at(job + at.READ), int_at(job + at.NUM_READ)
     states, logits, head = int_at(job + at.STATES_OUT), int_at(job + at.LOGITS), int_at(job + at.READ_AT)
     start_phase(sync, job, model, x)
-    run_layers(sync, model, 0, leave, x + done * hidden * 4, rows - done, position + done, own)
-    run_layers(sync, model, leave, last, x, rows, position, own)
+    run_layers(sync, model, 0, leave, x + done * hidden * 4, rows - done, late_spans, late_count, own)
+    run_layers(sync, model, leave, last, x, rows, spans, count, own)
     if states != 0 and thread == 0:
         copy_row(x, states, rows * hidden // 16)
-    if first < rows:
-        head_phase(sync, model, head, x + first * hidden * 4, rows - first, logits, own)
+    if num_read > 0:
+        head_phase(sync, model, head, x, read, num_read, logits, own)
 
 
 @compiled

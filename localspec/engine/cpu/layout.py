@@ -33,7 +33,7 @@ ATTENTION_NORM: Final = 0
 Q_NORM: Final = 8
 K_NORM: Final = 16
 MLP_NORM: Final = 24
-KEYS: Final = 32
+KEYS: Final = 32  # bytes from the start of a sequence's cache
 VALUES: Final = 40
 WINDOW: Final = 48  # 0: none
 QK: Final = 56  # and V behind it
@@ -75,20 +75,31 @@ Q_SCALES: Final = 8
 Q_CORRECTIONS: Final = 16
 Q_GROUPS: Final = 24
 
+# A span: consecutive rows of one sequence
+FIRST: Final = 0
+COUNT: Final = 8
+POSITION: Final = 16
+CACHE: Final = 24  # the address of its keys and values
+SPAN_BYTES: Final = 32
+
 # A job
 MODEL: Final = 0
 ROWS: Final = 8
-DONE: Final = 16  # rows whose states after layer EXIT are handed in
+DONE: Final = 16  # the first rows, whose states after layer EXIT are handed in
 EXIT: Final = 24
 LAST: Final = 32
-POSITION: Final = 40
-HEAD_FROM: Final = 48  # rows from here on are read at the head
-IDS: Final = 56
-STATES: Final = 64  # handed in
-STATES_OUT: Final = 72  # 0: not wanted
-LOGITS: Final = 80
-READ_AT: Final = 88  # the linear that is the head
-JOB_BYTES: Final = 96
+SPANS: Final = 40
+NUM_SPANS: Final = 48
+LATE_SPANS: Final = 56  # of the rows behind the DONE ones, counted from there
+NUM_LATE_SPANS: Final = 64
+READ: Final = 72  # the rows that are read at the head
+NUM_READ: Final = 80
+IDS: Final = 88
+STATES: Final = 96  # handed in
+STATES_OUT: Final = 104  # 0: not wanted
+LOGITS: Final = 112
+READ_AT: Final = 120  # the linear that is the head
+JOB_BYTES: Final = 128
 
 # Threads: each on a cache line of its own
 NEXT: Final = 0

@@ -97,6 +97,17 @@ def norm_phase(sync: int, model: int, weight: int, x: int, rows: int) -> None:
 
 
 @compiled
+def read_phase(sync: int, model: int, weight: int, x: int, read: int, rows: int) -> None:
+    """Norms the rows of a list, in its order."""
+    hidden = int_at(model + at.HIDDEN)
+    row = claim(sync + at.NEXT, 1)
+    while row < rows:
+        norm_row(model, model + at.NARROW, row, x + int_at(read + row * 8) * hidden * 4, weight)
+        row = claim(sync + at.NEXT, 1)
+    barrier(sync)
+
+
+@compiled
 def embed_row(model: int, token: int, x: int) -> None:
     """Dequantises one token's row of the embedding to float32."""
     linear = model + at.EMBEDDING

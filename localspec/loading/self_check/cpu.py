@@ -49,10 +49,11 @@ WIDEST = MAX_DRAFT + 1  # a draft and the token before it
 def verify_packed(config: dict[str, Any], weight_format: PackedFormat, program: Program) -> None:
     """EngineError where the engine computes something else than it should for this configuration."""
     from localspec.engine.cpu.decoder import PackedDecoder
+    from localspec.engine.cpu.model import PackedModel
 
     blueprint = Blueprint(shrunk(config), weight_format)
     invented = RandomWeights(blueprint.arch)
-    decoder = PackedDecoder(blueprint.arch, pack_source(blueprint, invented, program), WIDEST, program)
+    decoder = PackedDecoder(PackedModel(blueprint.arch, pack_source(blueprint, invented, program), WIDEST, program))
     try:
         with one_thread():
             check_agreement(config, blueprint, decoder, invented.tensors)
@@ -75,7 +76,7 @@ def check_agreement(
     def measure() -> float:
         return difference(decoder, reference(blueprint, Memory(tensors), context=decoder.context))
 
-    off = difference_of(fingerprint(config, blueprint, decoder.program), measure)
+    off = difference_of(fingerprint(config, blueprint, decoder.model.program), measure)
     if not off <= TOLERANCE:
         message = f"The CPU engine does not agree with torch on this configuration (off by {off:.1e})."
         raise EngineError(message, hint=IN_TORCH)

@@ -14,9 +14,10 @@ from torch import Tensor
 from localspec.core.errors import CheckpointError
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
-from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
+from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import SCALE_BYTES, PackedFormat
 from localspec.engine.cpu.isa import Isa
+from localspec.engine.cpu.model import PackedModel, PackedWeights
 from localspec.engine.cpu.pack import Packed, pack
 from localspec.loading.self_check.cpu_reference import round_rows
 from tests.support.packed_models import (
@@ -68,8 +69,8 @@ def read(weights: PackedWeights, isa: Isa) -> Tensor:
     ids = random_ids(30, vocab=39) + 1
     ids[AT] = 0
     arch, code = read_arch(config_of(SAID)), program.load(isa)
-    wide = PackedDecoder(arch, weights, 64, code).forward(ids)
-    alone = PackedDecoder(arch, weights, 64, code)
+    wide = PackedDecoder(PackedModel(arch, weights, 64, code)).forward(ids)
+    alone = PackedDecoder(PackedModel(arch, weights, 64, code))
     narrow = torch.cat([alone.forward(ids[i : i + 1]) for i in range(len(ids))])
     assert torch.equal(wide.isfinite() & narrow.isfinite(), wide.isfinite())
     return narrow
@@ -201,7 +202,7 @@ def sized(change: Change, sizes: Tensor, isa: Isa) -> Tensor:
     """Logits of a model with inputs of these sizes: the same one by one, three rows at a time and all at once."""
     arch, tensors, ids = read_arch(config_of(SMALL)), tensors_of(SMALL, 0), random_ids(20)
     change(tensors, sizes)
-    decoder = PackedDecoder(arch, packed_weights(arch, tensors, "int8"), 64, program.load(isa))
+    decoder = PackedDecoder(PackedModel(arch, packed_weights(arch, tensors, "int8"), 64, program.load(isa)))
     read_alone, *read_wide = (read_by(decoder, ids, width) for width in (1, 3, 20))
     assert all(torch.equal(rows, read_alone) for rows in read_wide)
     return read_alone

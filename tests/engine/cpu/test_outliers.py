@@ -12,9 +12,10 @@ from torch.nn import functional
 
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
-from localspec.engine.cpu.decoder import PackedDecoder, PackedWeights
+from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import GROUP
 from localspec.engine.cpu.isa import Isa
+from localspec.engine.cpu.model import PackedModel, PackedWeights
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import Linear
 from localspec.loading.sources import Memory
@@ -61,7 +62,7 @@ def test_channels_of_a_hundred_times_the_others_cost_at_most_two_percent_in_int8
     factor[OUTLIERS] = 100.0
     tensors["model.norm.weight"] = factor
     packed = packed_weights(arch, tensors, "int8")
-    decoder = PackedDecoder(arch, packed, 32, program.load(isa))
+    decoder = PackedDecoder(PackedModel(arch, packed, 32, program.load(isa)))
     ids = torch.arange(16)
     states, got = decoder.early(ids, 0, 0)
     assert torch.equal(states, unpacked(packed.embedding)[:16])
@@ -72,7 +73,7 @@ def test_channels_of_a_hundred_times_the_others_cost_at_most_two_percent_in_int8
     assert error(rounded_by(x, GROUP) @ unpacked(packed.head).t(), got) <= 1e-3  # what is lost is lost by rounding
     assert error(rounded_by(x, arch.hidden_size) @ weight.t(), expected) > 2 * BOUND  # one scale a row would not do
     calm = replace(packed, norm=torch.ones(arch.hidden_size))
-    _, plain = PackedDecoder(arch, calm, 32, program.load(isa)).early(ids, 0, 0)
+    _, plain = PackedDecoder(PackedModel(arch, calm, 32, program.load(isa))).early(ids, 0, 0)
     assert error(plain, functional.rms_norm(states, (arch.hidden_size,), eps=arch.norm_eps) @ weight.t()) <= BOUND
 
 
@@ -203,7 +204,7 @@ def test_they_cost_every_linear_of_a_layer_at_most_two_percent_in_int8(isa: Isa,
         tensors = model(linear)
         plant(tensors)
         packed = packed_weights(ARCH, tensors, "int8")
-        got = seen(PackedDecoder(ARCH, packed, len(IDS), program.load(isa)), linear)
+        got = seen(PackedDecoder(PackedModel(ARCH, packed, len(IDS), program.load(isa))), linear)
         expected = seen(exact(tensors, packed), linear)
         assert error(got, expected) <= BOUND
         assert error(got, seen(by_group(tensors, packed), linear)) <= 1e-3

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +19,8 @@ from torch import Tensor
 from localspec.core.errors import EngineError
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu import pool
-from localspec.engine.cpu.decoder import PackedDecoder, Rows
+from localspec.engine.cpu.decoder import PackedDecoder
+from localspec.engine.cpu.model import Rows
 from localspec.engine.cpu.pool import RUN, read
 from localspec.engine.protocols import ExitStates
 from tests.support.packed_models import packed_decoder, pieces, random_ids, threaded
@@ -62,7 +64,7 @@ def in_time(*jobs: Callable[[], None]) -> None:
 
 
 def parked(decoder: PackedDecoder) -> list[bool]:
-    pool = decoder._pool
+    pool = decoder.model.pool
     assert pool is not None
     return [read(pool.sync + at.STATE + 64 * thread) == at.PARKED for thread in range(1, pool.threads)]
 
@@ -84,9 +86,12 @@ def test_a_pass_that_runs_no_layer_behind_its_exit_is_over_when_the_next_one_beg
 
     def two(decoder: PackedDecoder) -> Tensor:
         states, _ = decoder.early(IDS, 1, 0)
-        out = torch.zeros_like(states)
-        decoder._run(Rows(IDS, 0, ExitStates(1, states), unread=len(IDS), states_out=out), 1)
-        return decoder._run(Rows(IDS, 0, ExitStates(1, out), unread=0), decoder.arch.num_layers)
+        rows = Rows(decoder.cache, IDS, 0, ExitStates(1, states))
+        ((states, _),) = decoder.model.compute([rows.unfinished()], 1)
+        ((_, logits),) = decoder.model.compute(
+            [replace(rows, exit_states=ExitStates(1, states))], decoder.arch.num_layers
+        )
+        return logits
 
     with threaded(1) as decoder:
         expected = two(decoder)
@@ -239,7 +244,7 @@ def test_an_interrupt_between_summons_and_run_is_told_and_never_waited_for(
 ) -> None:
     """Ctrl+C may come at that moment: its workers wait for a leader, so another job must not begin."""
     decoder = packed_decoder(threads=2)
-    pool = decoder._pool
+    pool = decoder.model.pool
     assert pool is not None
     program = pool.program
     if asleep:

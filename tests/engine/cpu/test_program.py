@@ -25,6 +25,7 @@ from localspec.engine.cpu import isa, program
 from localspec.engine.cpu.build import ENGINE
 from localspec.engine.cpu.build import STEPS as STEPS_OF
 from localspec.engine.cpu.decoder import PackedDecoder
+from localspec.engine.cpu.model import PackedModel
 from tests.support.packed_models import ISAS, packed_decoder, random_ids
 
 BEST, STEPS = ISAS[0], STEPS_OF[ENGINE]
@@ -67,7 +68,8 @@ def load() -> program.Program:
 
 def computes(loaded: program.Program) -> None:
     weights = packed_decoder()
-    first, second = (PackedDecoder(weights.arch, weights.weights, 64, code) for code in (loaded, weights.program))
+    models = (PackedModel(weights.arch, weights.weights, 64, code) for code in (loaded, weights.model.program))
+    first, second = (PackedDecoder(model) for model in models)
     assert torch.equal(first.forward(random_ids(9)), second.forward(random_ids(9)))
 
 

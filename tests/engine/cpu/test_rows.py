@@ -17,6 +17,7 @@ from localspec.engine.cpu import linears
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.cpu.isa import Isa
+from localspec.engine.cpu.model import PackedModel
 from localspec.engine.protocols import ExitStates
 from tests.support.packed_models import ISAS, KINDS, packed_decoder, pieces, random_ids, threaded
 
@@ -106,14 +107,14 @@ def test_every_block_is_computed_where_threads_claim_runs_of_many_lengths(
     said: dict[str, Any] = {"hidden_size": 256, "intermediate_size": 1024, "vocab_size": 2048, "num_hidden_layers": 2}
     ids, rooms = random_ids(70), list[Tensor]()
     expected = in_pieces(packed_decoder(kind=kind, **said), ids, 0, 70)
-    make_buffer, make = PackedDecoder._buffer, torch.empty
+    make_buffer, make = PackedModel._buffer, torch.empty
 
-    def noted(self: PackedDecoder, num_bytes: int) -> int:
+    def noted(self: PackedModel, num_bytes: int) -> int:
         address = make_buffer(self, num_bytes)
-        rooms.append(self._kept[-1])
+        rooms.append(self.kept[-1])
         return address
 
-    monkeypatch.setattr(PackedDecoder, "_buffer", noted)
+    monkeypatch.setattr(PackedModel, "_buffer", noted)
     monkeypatch.setattr(torch, "empty", lambda *sizes: make(*sizes).fill_(torch.nan))
     with threaded(threads, kind=kind, **said) as decoder:
         for width in (1, 3, 70):

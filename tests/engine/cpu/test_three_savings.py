@@ -10,7 +10,7 @@ import torch
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.decoder import PackedDecoder
-from localspec.engine.cpu.pool import Pool
+from localspec.engine.cpu.pool import Pool, read
 from localspec.engine.decode import speculative_round
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.policy.named import Constant
@@ -39,7 +39,7 @@ class Job(NamedTuple):
     unread: int
 
 
-FIELDS = (at.ROWS, at.DONE, at.EXIT, at.LAST, at.POSITION, at.HEAD_FROM)
+FIELDS = (at.ROWS, at.DONE, at.EXIT, at.LAST)
 
 
 @pytest.fixture
@@ -49,7 +49,9 @@ def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     run = Pool.run
 
     def telling(self: Pool) -> None:
-        told.append(Job(*(int(self._table[field // 8]) for field in FIELDS)))
+        fields = [int(self._table[field // 8]) for field in FIELDS]
+        position = read(int(self._table[at.SPANS // 8]) + at.POSITION)
+        told.append(Job(*fields, position, fields[0] - int(self._table[at.NUM_READ // 8])))
         run(self)
 
     monkeypatch.setattr(Pool, "run", telling)
