@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Final, Protocol, TypeGuard
+from typing import Final, Protocol, Self, TypeGuard
 
 from greenlet import getcurrent, greenlet
 from torch import Tensor
 
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.protocols import ExitStates, Layered, Resident
+from localspec.engine.protocols import ExitStates, Layered, Resident, Sized
 
 STEP_SECONDS: Final = 0.05  # of reading prompts, while others write
 LEAST_READ: Final = 32  # rows of prompts in a step, however slow they are
@@ -50,8 +50,21 @@ class Pass:
         return replace(self, ids=self.ids[rows:], position=self.position + rows, unread=max(self.unread - rows, 0))
 
 
+class Positions(Sized, Protocol):
+    """The keys and values of one sequence, by position."""
+
+    length: int
+
+    def take(self, other: Self, start: int, end: int) -> None:
+        """Copies positions start..end - 1 of a cache that is equal before them, and then holds `end` positions."""
+        ...
+
+
 class Batched(Layered, Protocol):
     """A decoder that can compute its forwards together with those of others on the same weights."""
+
+    @property
+    def cache(self) -> Positions: ...
 
     compute: Callable[[Pass], Result]
     bytes_read: int
