@@ -114,7 +114,7 @@ class Batch:
         return sum([len(one) for _, one in self._waiting if not self._is_draft(one)]) + len(self._ready)
 
     def start(self, work: Callable[[], object]) -> None:
-        """Begins a task at the next step."""
+        """Begins a task at the next step, which raises what the task does not catch."""
         self._ready.append((greenlet(work), None))
 
     def step(self) -> bool:
