@@ -27,13 +27,20 @@ from localspec.cli.judge import fit, pair
 from localspec.cli.models import ls, rm, show, verify_files
 from localspec.cli.moved import where_it_went
 from localspec.cli.names import MODEL_NAME
-from localspec.cli.options import given_load_options, given_sampling, load_options, sampling_options, setting
+from localspec.cli.options import (
+    BEAMS_HELP,
+    given_load_options,
+    given_sampling,
+    load_options,
+    sampling_options,
+    setting,
+)
 from localspec.cli.pull import pull
 from localspec.cli.remote import remote
 from localspec.cli.serve import ps, serve, stop
 from localspec.cli.synonyms import ours
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import LOAD_OPTIONS, GenerateRequest, Message
+from localspec.core.requests import LOAD_OPTIONS, MOST_BEAMS, GenerateRequest, Message, SamplingOptions
 from localspec.core.version import __version__
 from localspec.core.weight_formats import LISTED
 
@@ -121,6 +128,7 @@ def chat(
 @sampling_options
 @click.option("--max-tokens", type=int, metavar="N", help="Stop after N tokens.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text.  [may be given more than once]")
+@click.option("--beams", type=click.IntRange(1, MOST_BEAMS), default=1, metavar="N", help=BEAMS_HELP)
 @click.option("-s", "--system", metavar="TEXT", help="System prompt.")
 @click.option("--raw", is_flag=True, help="Complete PROMPT as plain text, without the chat template.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
@@ -139,7 +147,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     """
     leave_on_interrupt()
     from localspec.cli.pulling.missing import pull_if_missing
-    from localspec.cli.run import Output, answer_once, references
+    from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence
     from localspec.config.reading import read
     from localspec.models import named_templates
@@ -158,6 +166,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     entry = precedence.entry_of(catalog, model)
     named = precedence.preset_name(settings, entry, given["preset"])
     preset = settings.preset(named) if named else precedence.NO_PRESET
+    asked = given_sampling(given).over(preset if given["preset"] else SamplingOptions())
     text, raw, system = read_prompt(prompt), given["raw"], precedence.instructions(entry, given["system"], preset)
     turns = ((Message("system", system),) if system else ()) + (Message("user", text),)
     request = GenerateRequest(
@@ -165,9 +174,10 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         prompt=text if raw else None,
         max_tokens=given["max_tokens"],
         stop=given["stop"],
-        sampling=precedence.sampling(settings, entry, given_sampling(given), preset),
+        sampling=sampling(asked, precedence.layers(settings, entry, preset), beams=given["beams"]),
         template=None if raw or entry is None else named_templates.find(entry.template or named_templates.OWN),
         references=references(settings),
+        beams=given["beams"],
     )
     load = precedence.load_request(settings, catalog, model, given_load_options(given))
     return answer_once(load, request, output, precedence.usual(settings, named))

@@ -23,6 +23,7 @@ THRESHOLD_HELP = "GPU int8: multiply inputs larger than T in 16 bits; 0 turns it
 SAVE_HELP = f"Cache quantised weights on disk ({BY_BITSANDBYTES}), so the next start loads them directly."
 DRAFT_QUANT_HELP = "Weight format of the draft model.  [default: same as the target, if supported]"
 FOLDING_HELP = "Do not correct what you type to guide (capitals, typos, sums)."
+BEAMS_HELP = "Search N texts at once for the likeliest, without drafts or sampling."
 DRAFT_HELP = f"Drafter: auto, off, {', '.join(usages())}, or a smaller model (a key, folder or file, like MODEL)."
 
 

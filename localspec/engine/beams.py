@@ -131,10 +131,10 @@ class Views:
 def beam_search(
     session: Session, target: Batched, sampling: Sampling, *, beams: int, max_tokens: int
 ) -> Iterator[Round]:
-    """Yields what is decided, as rounds of a token or more, until the search is over or the context is full. Of the
-    sampling options the penalty counts."""
+    """Yields a round for every forward, with the tokens that it decided, often none, until the search is over or the
+    context is full. Of the sampling options the penalty counts."""
     prompt, most = list(session.tokens), min(max_tokens, session.tokens_left)
-    search, views, spent = Search(beams, session.stop_ids, most), Views(target, beams), 0.0
+    search, views = Search(beams, session.stop_ids, most), Views(target, beams)
     try:
         while not search.is_over:
             session.check_cancel()
@@ -143,11 +143,9 @@ def beam_search(
             views.go_on([beam.parent for beam in search.running])
             logits = finite(views.forward([(*prompt, *text)[-1] for text in texts], texts))
             search.step(log_probabilities(logits, sampling, [(*prompt, *text) for text in texts]))
-            spent += perf_counter() - started
-            if tokens := search.decided[len(session.tokens) - len(prompt) :]:
-                session.commit(tokens)
-                yield Round(tokens, (), 0, 0.0, spent, ended=why_over(search, max_tokens))
-                spent = 0.0
+            tokens = search.decided[len(session.tokens) - len(prompt) :]
+            session.commit(tokens)
+            yield Round(tokens, (), 0, 0.0, perf_counter() - started, ended=why_over(search, max_tokens))
     finally:
         views.hand_over(session.tokens[len(prompt) :])
 

@@ -118,16 +118,18 @@ class LLM:
         continues: bool = False,
         speculate: bool | None = None,
         references: Sequence[Reference] = (),
+        beams: int = 1,
         **sampling: Any,
     ) -> Stream:
         """Events of one answer. A string is completed as it is; messages go through the chat template.
 
         `continues`: the last message is the assistant's, and goes on. `speculate`: with drafts, or without.
-        `references`: texts that a look-up may copy from, the newest first.
+        `references`: texts that a look-up may copy from, the newest first. `beams`: search so many texts for the
+        likeliest, without drafts and without sampling.
         sampling: the fields of SamplingOptions (temperature, seed, …).
         """
         asked = make_request(prompt, max_tokens, stop, sampling)
-        more = {"continues": continues, "speculate": speculate, "references": tuple(references)}
+        more = {"continues": continues, "speculate": speculate, "references": tuple(references), "beams": beams}
         return self.answer(msgspec.structs.replace(asked, **more))
 
     def answer(self, request: GenerateRequest, *, trace: Callable[[TracedRound], object] | None = None) -> Stream:

@@ -132,8 +132,8 @@ def test_rows_of_one_forward_say_what_rows_alone_say_in_int8_and_int4(kind: Pack
 
 def test_what_is_decided_is_said_at_once_and_never_taken_back():
     rounds = search(Session(tiny_decoder(seed=1), NoDrafter()), [1, 2, 3], 3, 60, ENDS["three"])
-    assert len(rounds) > 1
-    assert all(done.tokens and not done.draft for done in rounds)
+    assert 2 < sum(bool(done.tokens) for done in rounds) < len(rounds)
+    assert not any(done.drafted for done in rounds)
     assert [done.ended is None for done in rounds] == [*[True] * (len(rounds) - 1), False]
 
 
