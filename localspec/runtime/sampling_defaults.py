@@ -60,9 +60,8 @@ def check_greedy(options: SamplingOptions) -> None:
     """UsageError for an option that beam search has no use for."""
     sampled = {name for name, value in options.given.items() if (name, value) != ("temperature", 0)}
     if useless := sampled - {"repetition_penalty"}:
-        raise UsageError(
-            f"Beam search does not sample, so {min(useless)} has no meaning.", hint="Leave one of them out."
-        )
+        name = min(useless)
+        raise UsageError(f"Beam search does not sample, so {name} has no meaning.", hint=f"Leave out {name} or beams.")
 
 
 def greedy(options: SamplingOptions) -> SamplingOptions:
