@@ -114,7 +114,8 @@ class Model:
         self.tally.begin(compared=request.beams == 1)
         reason: FinishReason = "cancelled"
         step_seconds: list[float] = []
-        prompt_seconds, first_seconds, read_before, stop_text = 0.0, 0.0, self._bytes_read(), ""
+        first_seconds: float | None = None  # until a round had a token
+        prompt_seconds, read_before, stop_text = 0.0, self._bytes_read(), ""
         try:
             ids, writer = self._prepare(request, cancelled)
             self._begin_translating(request, ids)
@@ -129,7 +130,8 @@ class Model:
             read_before = self._bytes_read()
             for seconds, (done, step) in timed(self._steps(writer, request)):
                 step_seconds.append(seconds)
-                first_seconds = first_seconds or (sum(step_seconds) if step.tokens else 0.0)
+                if first_seconds is None and step.tokens:
+                    first_seconds = sum(step_seconds)
                 stop_text = writer.stopped
                 reason = "stop" if stop_text else done.ended or reason
                 if trace is not None:
@@ -152,7 +154,7 @@ class Model:
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
         measured = msgspec.structs.replace(
             self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before, request.beams),
-            ttft_ms=1000 * (prompt_seconds + first_seconds) if first_seconds else 0.0,
+            ttft_ms=0.0 if first_seconds is None else 1000 * (prompt_seconds + first_seconds),
             finish_reason=reason,
             read_as=read_as,
             stop_text=stop_text,
