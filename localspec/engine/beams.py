@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from localspec.engine.batch import Batched, Pass
+from localspec.engine.passes import Batched, Pass
 from localspec.engine.protocols import Round
 from localspec.engine.sampling import Sampling, finite, penalise
 from localspec.engine.session import Session, common_prefix_length

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from localspec.core.errors import first_line
 from localspec.engine.arch import Arch
-from localspec.engine.batch import Pass, Result
 from localspec.engine.cache import Cache
 from localspec.engine.decoder import Decoder, Span, Weights
 from localspec.engine.lengths import Shorten
 from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS
 from localspec.engine.linear import EightBit
 from localspec.engine.memory import is_out_of_memory
+from localspec.engine.passes import Pass, Result
 from localspec.engine.protocols import ExitStates
 from localspec.engine.shortlist import Shortlist
 

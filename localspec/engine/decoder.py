@@ -17,11 +17,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from localspec.engine.arch import Arch
-from localspec.engine.batch import Pass, Result, alone
 from localspec.engine.cache import Cache
 from localspec.engine.lengths import Shorten
 from localspec.engine.linear import Linear
 from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
+from localspec.engine.passes import Pass, Result, alone
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
 from localspec.engine.short_head import shortened
@@ -169,7 +169,7 @@ class Decoder:
         return self.compute(Pass(self, ids, position, exit_layer, short=short, early=True))
 
     def beside(self) -> Decoder:
-        """Another decoder of the same weights, with an empty cache of its own."""
+        """Makes another decoder of the same weights, with an empty cache of its own."""
         cache = Cache(self.arch, self.context, dtype=self.cache.dtype, device=str(self.device))
         return Decoder(self.arch, self.weights, cache)
 

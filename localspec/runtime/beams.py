@@ -7,7 +7,7 @@ from localspec.core.events import Notice
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import GenerateRequest
 from localspec.core.sizes import size_words
-from localspec.engine.batch import can_batch
+from localspec.engine.passes import can_batch
 from localspec.engine.protocols import Resident
 from localspec.loading.devices import gpu_bytes
 

@@ -25,7 +25,6 @@ from localspec.core.errors import (
 from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish, draft_length
 from localspec.core.trace import TracedRound
-from localspec.engine.batch import can_batch
 from localspec.engine.beams import beam_search
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
@@ -34,6 +33,7 @@ from localspec.engine.drafters.table import LOOKUP, check_exit
 from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
+from localspec.engine.passes import can_batch
 from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Policy, Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import Cancelled, EngineError
-from localspec.engine.batch import Batch, Batched, Pass
+from localspec.engine.batch import Batch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
@@ -21,6 +21,7 @@ from localspec.engine.drafters.lookup import LookupDrafter
 from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.limits import PREFILL_CHUNK
+from localspec.engine.passes import Batched, Pass
 from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.samplers import make_sampler
