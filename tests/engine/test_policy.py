@@ -407,7 +407,7 @@ def test_one_generation_may_be_plain_or_drafted_whatever_the_mode(mode: Mode):
     assert {done.drafted for done in rounds_of(policy.for_one_answer(False), 30)} == {0}
     drafted = {done.drafted for done in rounds_of(policy.for_one_answer(True), 30)}
     assert drafted == {3} if mode == "on" else max(drafted) > 0
-    assert policy.probed.rounds == 0
+    assert policy.probed.probes.steps.count == 0
     assert policy.mode == mode
 
 

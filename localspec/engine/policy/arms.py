@@ -6,10 +6,12 @@ An arm, as in a bandit's. Costs are kept elsewhere, since drafters share them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import Acceptance
+from localspec.engine.policy.company import Others
 from localspec.engine.policy.costs import FORWARD, Costs
 from localspec.engine.protocols import Offer
 
@@ -38,11 +40,18 @@ class Candidate(NamedTuple):
     lengths: Sequence[int]
     longest: int
 
-    @property
-    def fastest(self) -> float:
-        """Tokens per second, of the length that brings most."""
+    def fastest(self, beside: float) -> float:
+        """Tokens per second, of the length that brings most, with those that others gain in its time."""
         expected, cost = self.expected, self.cost
-        return max([expected[k] / cost[k] for k in self.lengths])
+        return max([(expected[k] + beside) / cost[k] for k in self.lengths])
+
+    def gains(self, rate: float, costs: Costs) -> list[float]:
+        """Tokens that each row brings, without what drafting it costs beyond the row."""
+        gains = [b - a for a, b in pairwise(self.expected[: self.longest + 1])]
+        if self.arm.free:
+            return gains
+        drafting = [max(own - bare, 0.0) for own, bare in zip(self.cost, costs.beside(0), strict=False)]
+        return [gain - rate * (b - a) for gain, (a, b) in zip(gains, pairwise(drafting), strict=False)]
 
     def best(self, rate: float) -> tuple[float, int]:
         """The most tokens above the usual rate, and the length that brings them: a draft ends where a longer one
@@ -51,14 +60,28 @@ class Candidate(NamedTuple):
         return max([(expected[k] - rate * cost[k], k) for k in self.lengths])
 
 
-def candidate(offer: Offer, arm: Arm, most: int, costs: Costs) -> Candidate:
+def candidate(offer: Offer, arm: Arm, expected: list[float], costs: Costs) -> Candidate:
     """Known tokens may be drafted up to twice as many as were measured. Others cost a forward each: as many as were
     measured, or one more."""
-    tried, expected = costs.tried(arm.priced), arm.acceptance.expected(offer.bucket, most)
+    tried = costs.tried(arm.priced)
     longest = max(tried, default=0)
     longest = min(len(expected) - 1, LONGER * max(longest, 1) if arm.free else longest + 1)
     lengths = range(1, longest + 1) if arm.free else [k for k in {*tried, longest} if k <= longest]
     return Candidate(offer, arm, expected, costs.table(arm.priced), lengths, longest)
+
+
+def beside(one: Candidate, others: Others, costs: Costs, dearest: float) -> Candidate:
+    """The candidate where others have rows in the same forward: its own make that wider, and nothing may cost more than
+    `dearest`. What they cost beyond their rows, everybody waits for."""
+    forward = costs.beside(others.rows)
+    widest, cost, lengths = LONGER * max(costs.tried(FORWARD), default=1) - others.rows, forward, one.lengths
+    if one.arm.free:
+        lengths = range(1, min(len(one.expected) - 1, max(widest, 1)) + 1)
+    else:
+        alone = costs.beside(0)
+        cost = [wide + max(own - bare, 0.0) for wide, own, bare in zip(forward, one.cost, alone, strict=False)]
+    lengths = [k for k in lengths if cost[k] <= dearest]
+    return one._replace(cost=cost, lengths=lengths, longest=max(lengths, default=0))
 
 
 def untried(arm: Arm, most: int, costs: Costs, least: int) -> Iterator[int]:

@@ -45,9 +45,9 @@ class Explorer:
         self.rounds += 1
         self.allowance += SHARE * seconds
 
-    def other(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
-        """What to try instead of the best, if anything."""
-        if self.costs.few and (pick := self.doubtful(candidates, best, least)) is not None:
+    def other(self, candidates: list[Candidate], best: Best, least: int, *, is_alone: bool) -> Pick | None:
+        """What to try instead of the best, if anything. Among others, widths come by themselves."""
+        if is_alone and self.costs.few and (pick := self.doubtful(candidates, best, least)) is not None:
             return pick
         return self.affordable(candidates, best, least)
 
