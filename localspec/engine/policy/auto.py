@@ -13,7 +13,7 @@ from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import NEGLIGIBLE
 from localspec.engine.policy.arms import Arm, Candidate, beside, candidate, untried
 from localspec.engine.policy.asking import Asking
-from localspec.engine.policy.company import ALONE, NOBODY, share
+from localspec.engine.policy.company import ALONE, NOBODY
 from localspec.engine.policy.costs import FORWARD, TINY
 from localspec.engine.policy.exploring import Best, Pick
 from localspec.engine.policy.hindsight import Hindsight
@@ -86,22 +86,19 @@ class Auto:
     def beside(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Those that may be drafted beside what others are expected to draft in the same step."""
         costs, others = self.costs, self.others
-        bare = costs.beside(others.rows)
-        rate = max(self.rate.value, (1 + others.tokens) / bare[0])
-        self.place.gains = gains = max([one.gains(rate, costs) for one in candidates], key=sum)
+        usual = self.rate.value
+        self.place.gains = gains = max([one.gains(usual, costs) for one in candidates], key=sum)
         if others.waiting:
-            self.others = others = others.joined_by(share(gains, others.waiting, bare, rate))
+            self.others = others = others.joined(gains, costs.beside(others.rows), usual)
         dearest = inf if self.least else FAIR * others.fewest * costs.beside(others.plain)[0]
         found = [beside(one, others, costs, dearest) for one in candidates]
         return [one for one in found if one.lengths]
 
     def first_try(self, asked: Sequence[Offer], most: int) -> Choice | None:
-        if self.others is not NOBODY and FORWARD not in self.costs.known:
-            return PLAIN
         least = max(self.least, self.others.rows)  # among others, a forward without drafts is none of one row
         for offer in asked:
             for k in untried(self.arm(offer), self.limit(offer, most), self.costs, least):
-                return Choice(k, offer) if k else PLAIN
+                return Choice(k, offer) if k and (FORWARD in self.costs.known or not self.others.rows) else PLAIN
         return None
 
     def decided(self, candidates: list[Candidate]) -> Choice:

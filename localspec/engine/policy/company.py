@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import inf
+from operator import truediv
 from typing import NamedTuple
 
 from localspec.engine.protocols import Company, Forward
@@ -36,31 +38,27 @@ class Steps:
 
 
 class Others(NamedTuple):
-    """The others in the next step: their `rows`, as they have chosen or are expected to; those that they have without
-    drafts; the tokens that all of them gain, and the fewest that one of them does."""
+    """The others in the next step: their `rows` and the `tokens` that those bring, as they have chosen or are expected
+    to; the rows that they have without drafts; and the fewest tokens that one of them gains by a step, of late."""
 
     rows: int
     plain: int
     tokens: float
     fewest: float
-    waiting: Sequence[float] = ()  # gains of those who choose later
+    waiting: Sequence[float] = ()  # what each further row would bring to those who choose later
 
-    def joined_by(self, rows: int) -> Others:
-        return self._replace(rows=self.rows + rows)
+    def joined(self, own: Sequence[float], costs: Sequence[float], usual: float) -> Others:
+        """The others with the rows of those who choose later, where all draft what brings most together: the best gains
+        first, whoever has them. `own` gains are this request's, `costs` those of a forward by further rows."""
+        gains = sorted([*own, *self.waiting], reverse=True)[: len(costs) - 1]
+        totals = list(accumulate(gains, initial=1 + self.tokens))
+        rate = max(usual, *map(truediv, totals, costs))
+        above = [total - rate * cost for total, cost in zip(totals, costs, strict=False)]
+        most = above.index(max(above))
+        least = gains[most - 1] if most else inf
+        rows = max(most - sum([gain >= least for gain in own]), 0)
+        theirs = sorted(self.waiting, reverse=True)[:rows]
+        return self._replace(rows=self.rows + rows, tokens=self.tokens + sum(theirs))
 
 
 NOBODY = Others(0, 0, 0.0, inf)
-
-
-def share(own: Sequence[float], others: Sequence[float], costs: Sequence[float], rate: float) -> int:
-    """The rows that others draft where all draft what brings most together: the best gains first, whoever has them.
-    `costs`: of a forward by the rows that are drafted."""
-    best, most, total = -rate * costs[0], 0, 0.0
-    gains = sorted([*own, *others], reverse=True)[: len(costs) - 1]
-    for rows, gain in enumerate(gains, start=1):
-        total += gain
-        if total - rate * costs[rows] > best:
-            best, most = total - rate * costs[rows], rows
-    if not most:
-        return 0
-    return max(most - sum([gain >= gains[most - 1] for gain in own]), 0)

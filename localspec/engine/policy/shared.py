@@ -40,11 +40,13 @@ class Place:
     def __init__(self) -> None:
         self.step = 0  # the last one that it has reported on
         self.rows = 1  # of its next forward, where it has chosen
-        self.tokens = 1.0  # that a round commits, as expected, of late
+        self.tokens = 1.0  # that these bring, as expected
+        self.usual = 1.0  # tokens a round, of late
         self.gains: Sequence[float] = ()  # what each further row would have brought in its last round
 
     def promise(self, tokens: float) -> None:
-        self.tokens += RECENT * (tokens - self.tokens)
+        self.tokens = tokens
+        self.usual += RECENT * (tokens - self.usual)
 
 
 class Shared:
@@ -78,6 +80,7 @@ class Shared:
         waiting = [place for place in self.present if place.step == step - 1 and place is not own]
         known = sum([place.rows for place in chosen]) + len(waiting)
         strangers = max(asked - known, 0)  # a prompt's, or those of requests that draft no more than they were asked to
-        tokens = [place.tokens for place in (*chosen, *waiting)] + [1.0] * (strangers > 0)
+        tokens = sum([place.tokens for place in chosen]) + len(waiting)
+        usual = [place.usual for place in (*chosen, *waiting)] + [1.0] * (strangers > 0)
         gains = [gain for place in waiting for gain in place.gains]
-        return Others(known + strangers, len(chosen) + len(waiting) + strangers, sum(tokens), min(tokens), gains)
+        return Others(known + strangers, len(chosen) + len(waiting) + strangers, tokens, min(usual), gains)
