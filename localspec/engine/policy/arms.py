@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from operator import add
 from typing import NamedTuple
 
 from localspec.core.requests import MAX_DRAFT
@@ -45,13 +46,18 @@ class Candidate(NamedTuple):
         expected, cost = self.expected, self.cost
         return max([(expected[k] + beside) / cost[k] for k in self.lengths])
 
-    def gains(self, rate: float, costs: Costs) -> list[float]:
-        """Tokens that each row brings, without what drafting it costs beyond the row."""
-        gains = [b - a for a, b in pairwise(self.expected[: self.longest + 1])]
+    def drafting(self, others: Others, costs: Costs) -> list[float]:
+        """Seconds that everybody waits for a draft, by its length: shared by those who draft by forwards at once, which
+        are computed as one, too."""
         if self.arm.free:
-            return gains
-        drafting = [max(own - bare, 0.0) for own, bare in zip(self.cost, costs.beside(0), strict=False)]
-        return [gain - rate * (b - a) for gain, (a, b) in zip(gains, pairwise(drafting), strict=False)]
+            return [0.0] * len(self.cost)
+        by = 1 + others.drafting
+        return [0.0, *[max(own - bare, 0.0) / by for own, bare in zip(self.cost[1:], costs.beside(1), strict=False)]]
+
+    def gains(self, drafting: list[float], rate: float) -> list[float]:
+        """Tokens that each row brings, less those that others would in the time that it is drafted."""
+        gained = pairwise(self.expected[: self.longest + 1])
+        return [b - a - rate * (d - c) for (a, b), (c, d) in zip(gained, pairwise(drafting), strict=False)]
 
     def best(self, rate: float) -> tuple[float, int]:
         """The most tokens above the usual rate, and the length that brings them: a draft ends where a longer one
@@ -72,14 +78,12 @@ def candidate(offer: Offer, arm: Arm, expected: list[float], costs: Costs) -> Ca
 
 def beside(one: Candidate, others: Others, costs: Costs, dearest: float) -> Candidate:
     """The candidate where others have rows in the same forward: its own make that wider, and nothing may cost more than
-    `dearest`. What they cost beyond their rows, everybody waits for."""
-    forward = costs.beside(others.rows)
-    widest, cost, lengths = LONGER * max(costs.tried(FORWARD), default=1) - others.rows, forward, one.lengths
+    `dearest`."""
+    cost = list(map(add, costs.beside(others.rows), one.drafting(others, costs)))
+    lengths = one.lengths
     if one.arm.free:
-        lengths = range(1, min(len(one.expected) - 1, max(widest, 1)) + 1)
-    else:
-        alone = costs.beside(0)
-        cost = [wide + max(own - bare, 0.0) for wide, own, bare in zip(forward, one.cost, alone, strict=False)]
+        widest = max(LONGER * max(costs.tried(FORWARD), default=1) - others.rows, 1)
+        lengths = range(1, min(len(one.expected) - 1, widest) + 1)
     lengths = [k for k in lengths if cost[k] <= dearest]
     return one._replace(cost=cost, lengths=lengths, longest=max(lengths, default=0))
 

@@ -46,6 +46,7 @@ class Auto:
         self.asked, self.others = None, self.shared.others(self.place, self.company)
         choice = self.wanted(most, offers)
         self.place.rows = 1 + max(choice.k, len(choice.graft))
+        self.place.is_drafting = choice.offer is not None and not choice.offer.tokens
         return choice
 
     def wanted(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
@@ -87,10 +88,11 @@ class Auto:
         """Those that may be drafted beside what others are expected to draft in the same step."""
         costs, others = self.costs, self.others
         usual = self.rate.value
-        self.place.gains = gains = max([one.gains(usual, costs) for one in candidates], key=sum)
-        if others.waiting:
-            self.others = others = others.joined(gains, costs.beside(others.rows), usual)
+        self.place.gains = gains = max([one.gains(one.drafting(others, costs), usual) for one in candidates], key=sum)
         dearest = inf if self.least else FAIR * others.fewest * costs.beside(others.plain)[0]
+        if others.waiting:
+            fair = [cost for cost in costs.beside(others.rows) if cost <= dearest]
+            self.others = others = others.joined(gains, fair, usual)
         found = [beside(one, others, costs, dearest) for one in candidates]
         return [one for one in found if one.lengths]
 

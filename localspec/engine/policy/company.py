@@ -39,22 +39,24 @@ class Steps:
 
 class Others(NamedTuple):
     """The others in the next step: their `rows` and the `tokens` that those bring, as they have chosen or are expected
-    to; the rows that they have without drafts; and the fewest tokens that one of them gains by a step, of late."""
+    to; the rows that they have without drafts; the fewest tokens that one of them gains by a step, of late; how many of
+    them draft by forwards."""
 
     rows: int
     plain: int
     tokens: float
     fewest: float
+    drafting: int = 0
     waiting: Sequence[float] = ()  # what each further row would bring to those who choose later
 
     def joined(self, own: Sequence[float], costs: Sequence[float], usual: float) -> Others:
         """The others with the rows of those who choose later, where all draft what brings most together: the best gains
         first, whoever has them. `own` gains are this request's, `costs` those of a forward by further rows."""
-        gains = sorted([*own, *self.waiting], reverse=True)[: len(costs) - 1]
+        gains = sorted([*own, *self.waiting], reverse=True)[: max(len(costs) - 1, 0)]
         totals = list(accumulate(gains, initial=1 + self.tokens))
         rate = max(usual, *map(truediv, totals, costs))
         above = [total - rate * cost for total, cost in zip(totals, costs, strict=False)]
-        most = above.index(max(above))
+        most = above.index(max(above)) if above else 0
         least = gains[most - 1] if most else inf
         rows = max(most - sum([gain >= least for gain in own]), 0)
         theirs = sorted(self.waiting, reverse=True)[:rows]

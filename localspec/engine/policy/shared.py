@@ -40,6 +40,7 @@ class Place:
     def __init__(self) -> None:
         self.step = 0  # the last one that it has reported on
         self.rows = 1  # of its next forward, where it has chosen
+        self.is_drafting = False  # by forwards of its own
         self.tokens = 1.0  # that these bring, as expected
         self.usual = 1.0  # tokens a round, of late
         self.gains: Sequence[float] = ()  # what each further row would have brought in its last round
@@ -82,5 +83,6 @@ class Shared:
         strangers = max(asked - known, 0)  # a prompt's, or those of requests that draft no more than they were asked to
         tokens = sum([place.tokens for place in chosen]) + len(waiting)
         usual = [place.usual for place in (*chosen, *waiting)] + [1.0] * (strangers > 0)
+        drafting = sum([place.is_drafting for place in (*chosen, *waiting)])
         gains = [gain for place in waiting for gain in place.gains]
-        return Others(known + strangers, len(chosen) + len(waiting) + strangers, tokens, min(usual), gains)
+        return Others(known + strangers, len(chosen) + len(waiting) + strangers, tokens, min(usual), drafting, gains)
