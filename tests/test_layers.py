@@ -268,8 +268,8 @@ def needs(module: str) -> set[str]:
 def test_the_engine_needs_torch_alone_and_on_a_cpu_numba(module: str):
     """Beside them msgspec, in which core's records are."""
     compiler = {"numba", "llvmlite", "numpy", "platformdirs"} if module.startswith("localspec.engine.cpu.") else set()
-    theirs = {"transformers"} if module == "localspec.engine.generic" else set()  # who imports it wants it
-    assert needs(module) <= {"torch", "msgspec"} | compiler | theirs
+    theirs = {"generic": {"transformers"}, "batch": {"greenlet"}}  # who imports those wants them
+    assert needs(module) <= {"torch", "msgspec"} | compiler | theirs.get(module.rpartition(".")[2], set())
 
 
 def test_the_loader_imports_on_a_bare_gpu_box():

@@ -1,6 +1,6 @@
 """A model's tensors as a GGUF file for llama.cpp, every linear in one of its own formats. Needs the `gguf` package.
 
-The file has no tokenizer: what is measured speaks token ids.
+Without another file's tokenizer it has none: what is measured then speaks token ids.
 """
 
 from __future__ import annotations
@@ -30,12 +30,19 @@ LAYER_NAMES = {
 EMBEDDING = "token_embd.weight"
 
 
-def write_gguf(file: Path, arch: Arch, source: Source, kind: GgufFormat) -> int:
-    """Returns the bytes of what a forward reads: all but an embedding of its own, of which it looks up a row."""
+def write_gguf(file: Path, arch: Arch, source: Source, kind: GgufFormat, words: Path | None = None) -> int:
+    """Writes the file, with the tokenizer and the chat template of the file `words`, if there is one.
+
+    Returns the bytes of what a forward reads: all but an embedding of its own, of which it looks up a row.
+    """
     import gguf
 
     writer: Any = gguf.GGUFWriter(file, "llama")
     describe(writer, arch, gguf.LlamaFileType["ALL_F32" if kind == "F32" else f"MOSTLY_{kind}"])
+    if words is None:
+        writer.add_tokenizer_model("no_vocab")
+    else:
+        copy_tokenizer(writer, gguf.GGUFReader(words))
     read = 0
     for name, tensor in tensors(arch, source):
         values = tensor.float().numpy()
@@ -67,7 +74,13 @@ def describe(writer: Any, arch: Arch, file_type: int) -> None:
     writer.add_layer_norm_rms_eps(arch.norm_eps)
     writer.add_rope_dimension_count(arch.head_dim)
     writer.add_rope_freq_base(rope["rope_theta"])
-    writer.add_tokenizer_model("no_vocab")
+
+
+def copy_tokenizer(writer: Any, reader: Any) -> None:
+    for name, field in reader.fields.items():
+        if name.startswith("tokenizer."):
+            kind, *inner = field.types
+            writer.add_key_value(name, field.contents(), kind, inner[0] if inner else None)
 
 
 def tensors(arch: Arch, source: Source) -> Iterator[tuple[str, Tensor]]:

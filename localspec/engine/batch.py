@@ -1,78 +1,24 @@
 """Several sequences at once: forwards of different sequences that wait are computed as one.
 
 Each answer is a task, a greenlet: it runs until it needs a forward, waits there, and goes on when that is computed. So
-the decode loop, drafters and samplers know nothing of a batch, and tasks come and go between any two forwards.
+the decode loop, drafters and samplers know nothing of a batch, and tasks begin and end between any two forwards.
 Orca, iteration-level scheduling: Yu et al., OSDI 2022.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Final, Protocol, TypeGuard
+from typing import Final
 
 from greenlet import getcurrent, greenlet
-from torch import Tensor
 
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.protocols import ExitStates, Forward, Layered, Resident
+from localspec.engine.passes import Batched, Pass, Result, alone
+from localspec.engine.protocols import Forward
 
 STEP_SECONDS: Final = 0.05  # of reading prompts, while others write
 LEAST_READ: Final = 32  # rows of prompts in a step, however slow they are
-Result = tuple[Tensor, Tensor]  # states [rows, hidden] where they were asked for, else [0, hidden]; and logits
-
-
-@dataclass(frozen=True, slots=True)
-class Pass:
-    """One sequence's part of a forward: ids [rows] at `position` through layers 0..last - 1, the first rows from
-    `exit_states`. All but the first `unread` rows get logits, `short` ones of the shortlist. `early`: states are
-    wanted, and nothing is appended to the cache."""
-
-    decoder: Batched
-    ids: Tensor
-    position: int
-    last: int
-    exit_states: ExitStates | None = None
-    unread: int = 0
-    short: bool = False
-    early: bool = False
-
-    def __len__(self) -> int:
-        return self.ids.shape[0]
-
-    def first(self, rows: int) -> Pass:
-        """The first rows of a prompt, without logits; all of it where there are no more."""
-        return self if rows >= len(self) else replace(self, ids=self.ids[:rows], unread=rows)
-
-    def behind(self, rows: int) -> Pass:
-        """The rows behind the first ones."""
-        return replace(self, ids=self.ids[rows:], position=self.position + rows, unread=max(self.unread - rows, 0))
-
-
-class Batched(Layered, Protocol):
-    """A decoder that can compute its forwards together with those of others on the same weights."""
-
-    compute: Callable[[Pass], Result]
-    bytes_read: int
-
-    def beside(self) -> Batched:
-        """Another decoder of the same weights, with an empty cache of its own."""
-        ...
-
-    def together(self, passes: Sequence[Pass]) -> list[Result]:
-        """Computes passes of decoders of these weights, through the same layers, as one."""
-        ...
-
-
-def can_batch(decoder: Resident) -> TypeGuard[Batched]:
-    """True if the decoder can compute several sequences at once."""
-    return hasattr(decoder, "together")
-
-
-def alone(one: Pass) -> Result:
-    """Computes one pass by itself."""
-    return one.decoder.together((one,))[0]
 
 
 class Batch:
@@ -86,7 +32,7 @@ class Batch:
         self.last: Forward | None = None
 
     def join(self, decoder: Batched) -> None:
-        """From now on the decoder's forwards wait for those of others."""
+        """Makes the decoder's forwards wait for those of others from now on."""
         decoder.compute = self.compute
         self._decoders.append(decoder)
 
@@ -100,7 +46,7 @@ class Batch:
         return sum([1 if self._is_draft(one) else len(one) for _, one in self._waiting]) + len(self._ready)
 
     def start(self, work: Callable[[], object]) -> None:
-        """Begins a task at the next step."""
+        """Begins a task at the next step, which raises what the task does not catch."""
         self._ready.append((greenlet(work), None))
 
     def step(self) -> bool:
@@ -151,7 +97,7 @@ class Batch:
         return one.early or one.decoder.weights is not self._decoders[0].weights
 
     def _shared_out(self) -> list[tuple[greenlet, Pass]]:
-        """What waits, prompts cut to what a step may take of them: little while others write."""
+        """Returns what waits, prompts cut to what a step may take of them: little while others write."""
         prompts = sum([one.unread > 0 for _, one in self._waiting])
         if not prompts or len(self._waiting) == 1:
             return list(self._waiting)
@@ -177,8 +123,8 @@ class Batch:
 
 
 def groups(waiting: Sequence[tuple[greenlet, Pass]]) -> Iterator[list[tuple[greenlet, Pass]]]:
-    """Those that can be computed as one: of the same weights, through the same layers, from the same exit. A short head
-    is its decoder's own."""
+    """Yields what can be computed as one: of the same weights, through the same layers, from the same exit. A short
+    head is its decoder's own."""
     found: dict[tuple[int, int, int, int], list[tuple[greenlet, Pass]]] = {}
     leaves = [one.exit_states.layer for _, one in waiting if one.exit_states is not None]
     for task, one in waiting:

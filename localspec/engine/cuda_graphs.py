@@ -7,7 +7,7 @@ drafts or text.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from localspec.engine.lengths import Shorten
 from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS
 from localspec.engine.linear import EightBit
 from localspec.engine.memory import is_out_of_memory
+from localspec.engine.passes import Pass, Result
 from localspec.engine.protocols import ExitStates
 from localspec.engine.shortlist import Shortlist
 
@@ -117,28 +118,21 @@ class Graphed(Decoder):
         return found
 
     @torch.inference_mode()
-    def forward(
-        self, ids: Tensor, exit_states: ExitStates | None = None, *, last_only: bool = False, short: bool = False
-    ) -> Tensor:
-        rows, exit = ids.shape[0], exit_states or ExitStates(0, self.states_in[:0])
-        last = last_only and rows > 1
+    def together(self, passes: Sequence[Pass]) -> list[Result]:
+        """Replays a pass of this decoder alone; several run eagerly."""
+        one, exit = passes[0], passes[0].exit_states or ExitStates(0, self.states_in[:0])
+        rows, last = len(one), one.unread > 0
         padded = 1 << (rows - 1).bit_length() if last else rows
-        bucket, done = self._bucket(self.length + padded), exit.states.shape[0]
-        shape = Shape(padded, bucket, done, exit.layer, last=last, short=short)
-        if not self._replayed(shape, ids, self.length, exit.states):
-            return super().forward(ids, exit_states, last_only=last_only, short=short)
-        self.cache.length += rows
-        self.bytes_read += self.bytes_through(self.arch.num_layers, short=short)
-        return self._logits(1 if last else rows, short=short)
-
-    @torch.inference_mode()
-    def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
-        rows = ids.shape[0]
-        shape = Shape(rows, self._bucket(position + rows), exit=exit_layer, early=True, short=short)
-        if not self._replayed(shape, ids, position, self.states_in[:0]):
-            return super().early(ids, exit_layer, position, short=short)
-        self.bytes_read += self.bytes_through(exit_layer, short=short)
-        return self.states_out[:rows].clone(), self._logits(rows, short=short)
+        bucket, done, leave = self._bucket(one.position + padded), exit.states.shape[0], exit.layer
+        shape = Shape(
+            padded, bucket, done, one.last if one.early else leave, last=last, early=one.early, short=one.short
+        )
+        is_ours = len(passes) == 1 and one.decoder is self
+        if not is_ours or not self._replayed(shape, one.ids, one.position, exit.states):
+            return super().together(passes)
+        self.bytes_read += self.bytes_through(one.last, short=one.short)
+        states = self.states_out[:rows].clone() if one.early else self.states_out[:0]
+        return [(states, self._logits(1 if last else rows, short=one.short))]
 
     def _logits(self, rows: int, *, short: bool) -> Tensor:
         words = self.shared.head.outputs if short else self.arch.vocab_size
@@ -182,22 +176,22 @@ class Graphed(Decoder):
 
     def _step(self, shape: Shape) -> None:
         """One forward from buffers to buffers. Padding rows are written behind the others, where the next ones go."""
-        ids, span = self.ids[: shape.rows], Span(self.positions[: shape.rows], shape.end)
+        ids, span = self.ids[: shape.rows], Span(self.cache, self.positions[: shape.rows], shape.end)
         if shape.early:
-            states = self.run(self.embed(ids), 0, shape.exit, span)
+            states = self.run(self.embed(ids), 0, shape.exit, [span])
             self.states_out[: shape.rows].copy_(states)
             logits = self.head(states, short=shape.short)
         else:
             exit_states = ExitStates(shape.exit, self.states_in[: shape.done]) if shape.done else None
-            wanted = self.wanted if shape.last else slice(None)
-            logits = self.logits(ids, exit_states, span, wanted, short=shape.short)
+            states = self.through(ids, self.arch.num_layers, [span], [exit_states])
+            logits = self.head(states[self.wanted] if shape.last else states, short=shape.short)
         self.logits_out[: logits.shape[0], : logits.shape[1]].copy_(logits)
 
     def _try(self) -> None:
         """Compares replays with an eager forward; where they differ, graphs are not used."""
         ids = torch.arange(min(TRIED, self.context)) * 37 % self.arch.vocab_size
-        expected = super().forward(ids).float()
-        self.crop(0)
+        ((_, eager),) = super().together((Pass(self, ids, 0, self.arch.num_layers),))
+        expected = eager.float()
         found = torch.cat([self.forward(row) for row in torch.split(ids, 1)]).float()
         self.crop(0)
         self.bytes_read = 0

@@ -1,6 +1,7 @@
 """The transformer in torch: rows of ids in, rows of logits out, any range of layers, static KV.
 
-One sequence, no batch. Weights come ready-made from the loader; knows nothing about files, text or drafts.
+Rows of several sequences share all but attention. Weights come ready-made from the loader; knows nothing about files,
+text or drafts.
 RMSNorm: arXiv 1910.07467; grouped queries: 2305.13245; gated feed-forward: 2002.05202.
 """
 
@@ -16,11 +17,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from localspec.engine.arch import Arch
-from localspec.engine.batch import Pass, Result, alone
 from localspec.engine.cache import Cache
 from localspec.engine.lengths import Shorten
 from localspec.engine.linear import Linear
 from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
+from localspec.engine.passes import Pass, Result, alone
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
 from localspec.engine.short_head import shortened
@@ -77,23 +78,28 @@ class Weights:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The positions of a forward's rows, and the end of the positions that they attend to.
+    """Consecutive rows of one sequence: their positions in its cache, and the end of those that they attend to.
 
     Positions are a slice, or a tensor [rows] whose values may change between replays: no branch may depend on them.
     """
 
+    cache: Cache
     positions: slice | Tensor
     end: int
 
     @classmethod
-    def at(cls, position: int, rows: int) -> Span:
-        return cls(slice(position, position + rows), position + rows)
+    def at(cls, cache: Cache, position: int, rows: int) -> Span:
+        return cls(cache, slice(position, position + rows), position + rows)
+
+    def __len__(self) -> int:
+        positions = self.positions
+        return positions.shape[0] if isinstance(positions, Tensor) else positions.stop - positions.start
 
     def behind(self, done: int) -> Span:
         """The span of all rows but the first `done`."""
         if isinstance(self.positions, Tensor):
-            return Span(self.positions[done:], self.end)
-        return Span(slice(self.positions.start + done, self.positions.stop), self.end)
+            return Span(self.cache, self.positions[done:], self.end)
+        return Span(self.cache, slice(self.positions.start + done, self.positions.stop), self.end)
 
     def sees_all(self, window: int | None) -> bool:
         """True for what is known to be a single row that attends to every position."""
@@ -109,7 +115,6 @@ class Decoder:
         self.weights = weights
         self.cache = cache
         self.compute: Callable[[Pass], Result] = alone
-        self.nothing = torch.empty(0, arch.hidden_size)
         self.bytes_read = 0  # weight bytes that forwards had to load: bandwidth use is this over time
         self.device, self.dtype = weights.norm.device, weights.norm.dtype
         wide = torch.promote_types(self.dtype, torch.float32)  # angles and norms are never computed in 16 bits
@@ -164,39 +169,43 @@ class Decoder:
         return self.compute(Pass(self, ids, position, exit_layer, short=short, early=True))
 
     def beside(self) -> Decoder:
-        """Another decoder of the same weights, with an empty cache of its own."""
+        """Makes another decoder of the same weights, with an empty cache of its own."""
         cache = Cache(self.arch, self.context, dtype=self.cache.dtype, device=str(self.device))
         return Decoder(self.arch, self.weights, cache)
 
     @torch.inference_mode()
     def together(self, passes: Sequence[Pass]) -> list[Result]:
-        """Computes passes of decoders of these weights, through the same layers, as one."""
-        return [one.decoder.whole(one) for one in passes]  # type: ignore[attr-defined]
+        """Computes passes of decoders of these weights, through the same layers and with the same head, as one."""
+        num_bytes, short = self.bytes_through(passes[0].last, short=passes[0].short), passes[0].short
+        for one in passes:
+            one.decoder.bytes_read += num_bytes
+        spans = [Span.at(cache_of(one), one.position, len(one)) for one in passes]
+        ids, exits = torch.cat([one.ids for one in passes]), [one.exit_states for one in passes]
+        states = split(self.through(ids, passes[0].last, spans, exits), [len(one) for one in passes])
+        read = [rows[one.unread :] for one, rows in zip(passes, states, strict=True)]
+        logits = split(self.head(torch.cat(read), short=short), [rows.shape[0] for rows in read])
+        return list(zip(states, logits, strict=True))
 
-    def whole(self, one: Pass) -> Result:
-        span = Span.at(one.position, len(one))
-        self.bytes_read += self.bytes_through(one.last, short=one.short)
-        if one.early:
-            states = self.run(self.embed(one.ids), 0, one.last, span)
-            return states, self.head(states, short=one.short)
-        return self.nothing, self.logits(one.ids, one.exit_states, span, slice(one.unread, None), short=one.short)
-
-    def logits(
-        self,
-        ids: Tensor,
-        exit_states: ExitStates | None,
-        span: Span,
-        wanted: slice | Tensor,
-        *,
-        short: bool = False,
-    ) -> Tensor:
-        """Logits of the `wanted` rows."""
+    def through(self, ids: Tensor, last: int, spans: Sequence[Span], exits: Sequence[ExitStates | None]) -> Tensor:
+        """ids [rows], sequence by sequence, to states [rows, hidden] behind layers 0..last - 1. The first rows of each
+        start from its exit states, which are all of one layer."""
         hidden, first = self.embed(ids), 0
-        if exit_states is not None:
-            stored, first = exit_states.states, exit_states.layer
-            done = stored.shape[0]
-            hidden = torch.cat((stored, self.run(hidden[done:], 0, first, span.behind(done))))
-        return self.head(self.run(hidden, first, self.arch.num_layers, span)[wanted], short=short)
+        for exit in exits:
+            if exit is not None:
+                first = exit.layer
+        if first:
+            hidden = self.behind(hidden, first, spans, exits)
+        return self.run(hidden, first, last, spans)
+
+    def behind(self, hidden: Tensor, layer: int, spans: Sequence[Span], exits: Sequence[ExitStates | None]) -> Tensor:
+        """The states of all rows behind layers 0..layer - 1, which only those without exit states run."""
+        done = [0 if exit is None else exit.states.shape[0] for exit in exits]
+        late = [span.behind(rows) for span, rows in zip(spans, done, strict=True)]
+        parts = split(hidden, [len(span) for span in spans])
+        rest = torch.cat([part[rows:] for part, rows in zip(parts, done, strict=True)])
+        found = split(self.run(rest, 0, layer, late), [len(span) for span in late])
+        given = [() if exit is None else (exit.states,) for exit in exits]
+        return torch.cat([rows for exit, more in zip(given, found, strict=True) for rows in (*exit, more)])
 
     def bytes_through(self, last: int, *, short: bool = False) -> int:
         """Bytes of the layers below `last` and of the head."""
@@ -206,13 +215,13 @@ class Decoder:
     def embed(self, ids: Tensor) -> Tensor:
         return functional.embedding(ids.to(self.device), self.weights.embedding).to(self.dtype)
 
-    def run(self, hidden: Tensor, first: int, last: int, span: Span) -> Tensor:
-        """hidden [rows, hidden_size] through layers first..last - 1."""
-        rotary = self.rotary_tables(span)
-        masks = {window: self.mask(span, window) for window in set(self.arch.windows[first:last])}
+    def run(self, hidden: Tensor, first: int, last: int, spans: Sequence[Span]) -> Tensor:
+        """hidden [rows, hidden_size], sequence by sequence, through layers first..last - 1."""
+        rotary = self.rotary_tables(spans)
+        masks = {window: [self.mask(span, window) for span in spans] for window in set(self.arch.windows[first:last])}
         for index, layer in enumerate(self.weights.iter_layers(first, last), first):
             qkv = self.project_qkv(layer, self.norm(hidden, layer.attention_norm), rotary)
-            attended = self.attention(index, qkv, span, masks[self.arch.windows[index]])
+            attended = self.attention(index, qkv, spans, masks[self.arch.windows[index]])
             hidden = hidden + layer.output(attended)
             hidden = hidden + self.mlp(layer, self.norm(hidden, layer.mlp_norm))
         return hidden
@@ -237,30 +246,34 @@ class Decoder:
             qkv = torch.cat((self.norm(queries, layer.q_norm), self.norm(keys, layer.k_norm), values), dim=1)
         return rotate(qkv, *rotary)
 
-    def attention(self, index: int, qkv: Tensor, span: Span, mask: Tensor | None) -> Tensor:
-        """Attention [rows, heads * head_dim] of qkv; the keys and values are cached first."""
-        heads = self.arch.num_heads
-        self.cache.write(index, span.positions, qkv.narrow(1, heads, 2 * self.arch.num_kv_heads))
-        return self.attend(index, qkv.narrow(1, 0, heads), span.end, mask)
+    def attention(self, index: int, qkv: Tensor, spans: Sequence[Span], masks: Sequence[Tensor | None]) -> Tensor:
+        """Attention [rows, heads * head_dim] of qkv, each sequence's over its own cache; keys and values are cached
+        first."""
+        parts = split(qkv, [len(span) for span in spans])
+        return torch.cat(
+            [self.attend(index, part, span, mask) for part, span, mask in zip(parts, spans, masks, strict=True)]
+        )
 
-    def attend(self, index: int, queries: Tensor, end: int, mask: Tensor | None) -> Tensor:
-        """queries [rows, heads, head_dim] over positions 0..end - 1: [rows, heads * head_dim].
+    def attend(self, index: int, qkv: Tensor, span: Span, mask: Tensor | None) -> Tensor:
+        """One sequence's rows over positions 0..end - 1 of its cache: [rows, heads * head_dim].
 
         The query heads of a group are folded into rows, so each key is read once for all of them.
         """
-        arch, rows = self.arch, queries.shape[0]
-        keys, values = self.cache.read(index, end)
+        arch, rows = self.arch, qkv.shape[0]
+        span.cache.write(index, span.positions, qkv.narrow(1, arch.num_heads, 2 * arch.num_kv_heads))
+        keys, values = span.cache.read(index, span.end)
+        queries = qkv.narrow(1, 0, arch.num_heads)
         folded = queries.view(rows, arch.num_kv_heads, arch.query_group, arch.head_dim).transpose(0, 1)
         folded = folded.reshape(1, arch.num_kv_heads, rows * arch.query_group, arch.head_dim).to(keys.dtype)
         out = functional.scaled_dot_product_attention(folded, keys, values, attn_mask=mask)
         out = out.view(arch.num_kv_heads, rows, arch.query_group, arch.head_dim).transpose(0, 1)
         return out.reshape(rows, -1).to(self.dtype)
 
-    def rotary_tables(self, span: Span) -> tuple[Tensor, Tensor]:
+    def rotary_tables(self, spans: Sequence[Span]) -> tuple[Tensor, Tensor]:
         """Cosines and sines [rows, heads + 2 * kv_heads, head_dim]: they rotate queries and keys, not values."""
         rotated, still = self.arch.num_heads + self.arch.num_kv_heads, self.arch.num_kv_heads
-        cos = self.cos[span.positions].expand(-1, rotated, -1)
-        sin = self.sin[span.positions].expand(-1, rotated, -1)
+        cos = torch.cat([self.cos[span.positions] for span in spans]).expand(-1, rotated, -1)
+        sin = torch.cat([self.sin[span.positions] for span in spans]).expand(-1, rotated, -1)
         unit = cos[:, :1].expand(-1, still, -1)
         return torch.cat((cos, torch.ones_like(unit)), dim=1), torch.cat((sin, torch.zeros_like(unit)), dim=1)
 
@@ -276,6 +289,16 @@ class Decoder:
     def mlp(self, layer: Layer, normed: Tensor) -> Tensor:
         gate, up = layer.gate_up(normed).chunk(2, dim=-1)
         return layer.down(functional.silu(gate) * up)
+
+
+def split(rows: Tensor, lengths: Sequence[int]) -> Sequence[Tensor]:
+    """The rows of each sequence."""
+    return rows.split_with_sizes(lengths)
+
+
+def cache_of(one: Pass) -> Cache:
+    assert isinstance(one.decoder, Decoder)
+    return one.decoder.cache
 
 
 def rotate(heads: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

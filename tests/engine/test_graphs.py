@@ -240,8 +240,9 @@ class FromPython(Graphed):
     """Takes its place from a number, which a recording keeps as it was."""
 
     def _step(self, shape: Shape) -> None:
-        span = Span.at(self.length, shape.rows)
-        self.logits_out[: shape.rows].copy_(self.logits(self.ids[: shape.rows], None, span, slice(None)))
+        span = Span.at(self.cache, self.length, shape.rows)
+        states = self.through(self.ids[: shape.rows], self.arch.num_layers, [span], [None])
+        self.logits_out[: shape.rows].copy_(self.head(states))
 
 
 @pytest.mark.parametrize("kind", ["nothing is replayed", "a number is read"])

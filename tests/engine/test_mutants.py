@@ -124,8 +124,8 @@ MUTANTS = {
         "L4",
         decoder.Decoder,
         "rotary_tables",
-        "self.cos[span.positions].expand",
-        "self.cos.roll(-1, 0)[span.positions].expand",
+        "self.cos[span.positions]",
+        "self.cos.roll(-1, 0)[span.positions]",
     ),
     "one coin for all positions": Mutant(
         "L1",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -40,10 +40,11 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Run]]:
     counted: list[Run] = []
     run = Decoder.run
 
-    def counting(self: Decoder, hidden: Tensor, first: int, last: int, span: Span) -> Tensor:
+    def counting(self: Decoder, hidden: Tensor, first: int, last: int, spans: Sequence[Span]) -> Tensor:
+        (span,) = spans
         assert isinstance(span.positions, slice)
         counted.append(Run(first, last, hidden.shape[0], span.positions.start))
-        return run(self, hidden, first, last, span)
+        return run(self, hidden, first, last, spans)
 
     monkeypatch.setattr(Decoder, "run", counting)
     return counted

@@ -11,10 +11,10 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from localspec.engine.batch import Pass, Result, alone
 from localspec.engine.cpu.model import PackedCache, PackedModel, Rows
 from localspec.engine.cpu.short_head import shortened
 from localspec.engine.lengths import Shorten
+from localspec.engine.passes import Pass, Result, alone
 from localspec.engine.protocols import ExitStates
 from localspec.engine.shortlist import SharedShortlist, Shortlist
 
@@ -83,7 +83,7 @@ class PackedDecoder:
         return self.compute(Pass(self, ids, position, exit_layer, short=short, early=True))
 
     def beside(self) -> PackedDecoder:
-        """Another decoder of the same weights, with an empty cache of its own."""
+        """Makes another decoder of the same weights, with an empty cache of its own."""
         return PackedDecoder(self.model, owns_model=False)
 
     def together(self, passes: Sequence[Pass]) -> list[Result]:

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from localspec.core.errors import EngineError
 from localspec.engine.arch import Arch
-from localspec.engine.batch import Result
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
@@ -27,6 +26,7 @@ from localspec.engine.cpu.program import Program
 from localspec.engine.cpu.short_head import PackedShortHead
 from localspec.engine.cpu.tables import describe_linear, table
 from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
+from localspec.engine.passes import Result
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
 
@@ -144,7 +144,7 @@ Span = tuple[int, int, int, int]  # consecutive rows of a sequence: the first, h
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the rows of several sequences are in a pass: the `done` ones from exit states come first, sequence by
+    """The places of several sequences' rows in a pass: the `done` ones from exit states come first, sequence by
     sequence, then the others. `late_spans`: those of the others, counted from the first of them; `read`: rows with
     logits, by sequence."""
 
@@ -157,7 +157,7 @@ class Layout:
 
     @classmethod
     def of(cls, several: Sequence[Rows]) -> Layout:
-        done = early = late = sum([one.done for one in several])
+        done = late = sum([one.done for one in several])
         early, spans, late_spans, read = 0, list[Span](), list[Span](), list[int]()
         for one in several:
             count, first, position, cache = len(one), one.done, one.position, one.cache.address
@@ -282,7 +282,8 @@ class PackedModel:
         layout, leave = Layout.of(several), exit_of(several)
         ids, done, read = layout.ids, layout.done, layout.read
         given = joined([states for one in several for states in one.given]).contiguous() if done else self._nothing
-        states = torch.empty(layout.rows if any(one.keeps for one in several) else 0, self.hidden)
+        keeps = any(one.keeps for one in several)
+        states = torch.empty(layout.rows, self.hidden) if keeps else self._nothing
         logits = torch.empty(len(read), self.weights.head.outputs if short is None else short.outputs)
         self._read[: len(read)] = read
         job = {
@@ -295,7 +296,7 @@ class PackedModel:
             at.NUM_READ: len(read),
             at.IDS: ids.data_ptr(),
             at.STATES: given.data_ptr() if done else 0,
-            at.STATES_OUT: states.data_ptr() if len(states) else 0,
+            at.STATES_OUT: states.data_ptr() if keeps else 0,
             at.LOGITS: logits.data_ptr(),
             at.READ_AT: self._model.ctypes.data + at.HEAD if short is None else short.linears.ctypes.data,
         }
@@ -309,6 +310,8 @@ class PackedModel:
         if read:
             self.bytes_read += self.weights.head.num_bytes if short is None else short.bytes_read
         logits = logits[:, : self.arch.vocab_size] if short is None else logits
+        if len(several) == 1:
+            return [(states, logits)]
         return list(zip(layout.states(states), layout.logits(logits), strict=True))
 
     def _check(self, rows: Rows, last: int) -> None:

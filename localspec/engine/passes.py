@@ -1,0 +1,65 @@
+"""One sequence's part of a forward, and the decoders that compute several sequences' parts as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeGuard
+
+from torch import Tensor
+
+from localspec.engine.protocols import ExitStates, Layered, Resident
+
+Result = tuple[Tensor, Tensor]  # states [rows, hidden] where they were asked for, else [0, hidden]; and logits
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One sequence's part of a forward: ids [rows] at `position` through layers 0..last - 1, the first rows from
+    `exit_states`. All but the first `unread` rows get logits, `short` ones of the shortlist. `early`: states are
+    wanted, and nothing is appended to the cache."""
+
+    decoder: Batched
+    ids: Tensor
+    position: int
+    last: int
+    exit_states: ExitStates | None = None
+    unread: int = 0
+    short: bool = False
+    early: bool = False
+
+    def __len__(self) -> int:
+        return self.ids.shape[0]
+
+    def first(self, rows: int) -> Pass:
+        """The first rows of a prompt, without logits; all of it where there are no more."""
+        return self if rows >= len(self) else replace(self, ids=self.ids[:rows], unread=rows)
+
+    def behind(self, rows: int) -> Pass:
+        """The rows behind the first ones."""
+        return replace(self, ids=self.ids[rows:], position=self.position + rows, unread=max(self.unread - rows, 0))
+
+
+class Batched(Layered, Protocol):
+    """A decoder that can compute its forwards together with those of others on the same weights."""
+
+    compute: Callable[[Pass], Result]
+    bytes_read: int
+
+    def beside(self) -> Batched:
+        """Makes another decoder of the same weights, with an empty cache of its own."""
+        ...
+
+    def together(self, passes: Sequence[Pass]) -> list[Result]:
+        """Computes passes of decoders of these weights, through the same layers, as one."""
+        ...
+
+
+def can_batch(decoder: Resident) -> TypeGuard[Batched]:
+    """True if the decoder can compute several sequences at once."""
+    return hasattr(decoder, "together")
+
+
+def alone(one: Pass) -> Result:
+    """Computes one pass by itself."""
+    return one.decoder.together((one,))[0]

@@ -1,0 +1,299 @@
+"""Many sequences at once: every text is the one it has alone, whoever else is answered, comes, leaves or fails."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+from localspec.core.errors import Cancelled, EngineError
+from localspec.engine.batch import Batch
+from localspec.engine.cpu.decoder import PackedDecoder
+from localspec.engine.decode import decode
+from localspec.engine.decoder import Decoder
+from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.engine.drafters.empty import NoDrafter
+from localspec.engine.drafters.lookup import LookupDrafter
+from localspec.engine.drafters.mixed import Mixed
+from localspec.engine.drafters.model import ModelDrafter
+from localspec.engine.limits import PREFILL_CHUNK
+from localspec.engine.passes import Batched, Pass
+from localspec.engine.policy.named import Constant
+from localspec.engine.protocols import Drafter, ExitStates
+from localspec.engine.samplers import make_sampler
+from localspec.engine.sampling import Sampling
+from localspec.engine.session import Session
+from tests.support.models import TINY, tiny_decoder
+from tests.support.packed_models import packed_decoder
+
+VOCAB, LAYERS = TINY["vocab_size"], TINY["num_hidden_layers"]
+WINDOWED: dict[str, Any] = {"model_type": "mistral", "sliding_window": 7}
+KINDS: dict[str, Callable[..., Batched]] = {
+    "int8": lambda **said: packed_decoder(kind="int8", **said),
+    "int4": lambda **said: packed_decoder(kind="int4", threads=2, **said),
+    "int8, window": lambda **said: packed_decoder(kind="int8", **WINDOWED, **said),
+    "float64": tiny_decoder,
+    "float64, window": lambda **said: tiny_decoder(**WINDOWED, **said),
+}
+
+
+def drafter_of(kind: str, target: Batched, small: Batched) -> Drafter:
+    makers: dict[str, Callable[[], Drafter]] = {
+        "off": NoDrafter,
+        "look-up": LookupDrafter,
+        "early exit": lambda: EarlyExitDrafter(target, 2),
+        "model": lambda: ModelDrafter(small.beside(), VOCAB),
+        "mixed": lambda: Mixed(LookupDrafter(), EarlyExitDrafter(target, 1)),
+    }
+    return makers[kind]()
+
+
+class Asked(NamedTuple):
+    """A request. It comes at step `begins`, and is cancelled before its forward number `stops`, if ever."""
+
+    prompt: list[int]
+    tokens: int
+    drafter: str = "off"
+    sampling: Sampling = Sampling()
+    k: int = 3
+    begins: int = 0
+    stops: int | None = None
+
+
+def some_requests(seed: int, count: int, drafters: tuple[str, ...], longest: int = 60) -> list[Asked]:
+    dice = random.Random(seed)
+    return [
+        Asked(
+            [dice.randrange(VOCAB) for _ in range(dice.randint(1, longest))],
+            dice.randint(1, 30),
+            dice.choice(drafters),
+            dice.choice((Sampling(), Sampling(temperature=1.0, seed=dice.randrange(100)))),
+            dice.randint(0, 5),
+            dice.randrange(12),
+            dice.choice((None, None, dice.randint(1, 20))),
+        )
+        for _ in range(count)
+    ]
+
+
+def written(asked: Asked, target: Batched, small: Batched) -> Iterator[int]:
+    """The answer's tokens, until it ends or is stopped."""
+    session = Session(target, drafter_of(asked.drafter, target, small))
+    checks = iter(range(10**9))
+    stopped = (lambda: next(checks) >= asked.stops) if asked.stops is not None else (lambda: False)
+    session.begin(make_sampler(asked.sampling, greedy_draft=False), cancelled=stopped)
+    try:
+        for _ in session.prefill(asked.prompt):
+            pass
+        for done in decode(session, Constant(asked.k), max_tokens=asked.tokens):
+            yield from done.tokens
+    except Cancelled:
+        return
+
+
+def texts_alone(requests: list[Asked], target: Batched, small: Batched) -> list[list[int]]:
+    return [list(written(asked, target.beside(), small)) for asked in requests]
+
+
+def texts_together(requests: list[Asked], target: Batched, small: Batched) -> list[list[int]]:
+    batch, texts = Batch(), [list[int]() for _ in requests]
+    batch.join(target)
+    batch.join(small)
+    views = [target.beside() for _ in requests]
+    for view in views:
+        batch.join(view)
+    coming, step = sorted(range(len(requests)), key=lambda index: requests[index].begins), 0
+    while coming or len(batch):
+        while coming and requests[coming[0]].begins <= step:
+            index = coming.pop(0)
+            batch.start(lambda index=index: texts[index].extend(written(requests[index], views[index], small)))  # type: ignore[misc]
+        batch.step()
+        step += 1
+    batch.close()
+    return texts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("drafter", ["off", "look-up", "early exit", "model", "mixed"])
+def test_every_text_is_the_one_it_has_alone(kind: str, drafter: str):
+    target, small = KINDS[kind](seed=1), KINDS[kind](seed=2, num_hidden_layers=1)
+    requests = some_requests(7, 6, (drafter,))
+    assert texts_together(requests, target, small) == texts_alone(requests, target, small)
+
+
+@pytest.mark.parametrize("kind", ["int8", "float64"])
+def test_drafters_of_every_kind_write_beside_each_other(kind: str):
+    target, small = KINDS[kind](seed=1), KINDS[kind](seed=2, num_hidden_layers=1)
+    requests = some_requests(8, 12, ("off", "look-up", "early exit", "model", "mixed"))
+    assert texts_together(requests, target, small) == texts_alone(requests, target, small)
+
+
+def test_long_prompts_are_read_in_pieces_while_others_write():
+    target, small = packed_decoder(context=1500, seed=1), packed_decoder(seed=2)
+    requests = [
+        Asked([5, 6], 60),
+        Asked([index % VOCAB for index in range(1000)], 20, "early exit", begins=2),
+        Asked([7 * index % VOCAB for index in range(900)], 20, begins=3, sampling=Sampling(temperature=1.0, seed=4)),
+    ]
+    assert texts_together(requests, target, small) == texts_alone(requests, target, small)
+
+
+def test_nobody_waits_for_a_whole_prompt(monkeypatch: pytest.MonkeyPatch):
+    """While one writes, a step reads a small part of another's prompt; alone, it is read in whole chunks."""
+    target, rows = packed_decoder(context=1500), list[int]()
+    together = PackedDecoder.together
+
+    def noted(self: PackedDecoder, passes: Any) -> Any:
+        rows.append(sum(len(one) for one in passes))
+        return together(self, passes)
+
+    monkeypatch.setattr(PackedDecoder, "together", noted)
+    monkeypatch.setattr("localspec.engine.batch.STEP_SECONDS", 0.0)
+    prompt = [index % VOCAB for index in range(1200)]
+    texts_together([Asked([1, 2], 100), Asked(prompt, 2)], target, packed_decoder())
+    assert max(rows[1:]) < 60
+    rows.clear()
+    texts_together([Asked(prompt, 2)], target, packed_decoder())
+    assert max(rows) == PREFILL_CHUNK
+
+
+@pytest.mark.parametrize("kind", ["int8", "float64"])
+@pytest.mark.parametrize("seed", range(2))
+def test_requests_that_come_and_go_at_random(kind: str, seed: int):
+    target, small = KINDS[kind](seed=1), KINDS[kind](seed=2, num_hidden_layers=1)
+    requests = some_requests(seed, 30, ("off", "look-up", "early exit", "model", "mixed"), longest=20)
+    assert texts_together(requests, target, small) == texts_alone(requests, target, small)
+
+
+@pytest.mark.slow
+def test_a_thousand_requests_that_come_and_go_at_random():
+    target, small = KINDS["int8"](seed=1), KINDS["int8"](seed=2, num_hidden_layers=1)
+    requests = [
+        asked._replace(begins=index // 2)
+        for index, asked in enumerate(some_requests(3, 1000, ("off", "look-up", "early exit", "model", "mixed")))
+    ]
+    assert texts_together(requests, target, small) == texts_alone(requests, target, small)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_any_rows_of_any_sequences_have_the_logits_they_have_alone(kind: str):
+    """Some from exit states, some without logits, at any position: bit for bit on the CPU engine."""
+    target, dice = KINDS[kind](seed=1, context=400), random.Random(5)
+    for _ in range(6):
+        views, passes = [target.beside() for _ in range(5)], []
+        for view in views:
+            before, rows = dice.randint(1, 150), dice.randint(1, 90)
+            view.forward(torch.tensor([dice.randrange(VOCAB) for _ in range(before)]))
+            ids = torch.tensor([dice.randrange(VOCAB) for _ in range(rows)])
+            done, unread = dice.choice([(0, 0), (rows - 1, 0), (rows // 2, 0), (0, rows - 1), (0, rows)])
+            exit_states = ExitStates(2, view.early(ids[:done], 2, before)[0]) if done else None
+            passes.append(Pass(view, ids, before, LAYERS, exit_states, unread))
+        same = torch.equal if isinstance(target, PackedDecoder) else torch.allclose
+        found = target.together(passes)
+        for one, (_, logits) in zip(passes, found, strict=True):
+            assert same(logits, target.together([one])[0][1])
+        states = target.together([Pass(one.decoder, one.ids, one.position, 2, early=True) for one in passes])
+        for one, (state, logits) in zip(passes, states, strict=True):
+            alone = one.decoder.early(one.ids, 2, one.position)
+            assert same(state, alone[0])
+            assert same(logits, alone[1])
+
+
+class Broken:
+    """A decoder's own fault: it fails at one of its forwards, or its logits there are no numbers."""
+
+    def __init__(self, decoder: Batched, at: int, invalid: bool) -> None:
+        self.forward, self.left, self.invalid = decoder.forward, at, invalid
+
+    def __call__(self, ids: Tensor, *given: Any, **named: Any) -> Tensor:
+        self.left -= 1
+        if self.left == 0 and not self.invalid:
+            ids = torch.full_like(ids, VOCAB)  # no such id
+        logits = self.forward(ids, *given, **named)
+        return logits * torch.nan if self.left == 0 else logits
+
+
+@pytest.mark.parametrize("invalid", [False, True], ids=["no such id", "no numbers"])
+@pytest.mark.parametrize("kind", ["int8", "float64"])
+def test_one_that_fails_harms_no_other(kind: str, invalid: bool):
+    target, small = KINDS[kind](seed=1), KINDS[kind](seed=2)
+    requests = [Asked([1, 2, 3], 20), Asked([4, 5], 20), Asked([6], 20, "look-up")]
+    expected = texts_alone(requests, target, small)
+    batch, texts, faults = Batch(), [list[int]() for _ in requests], list[Exception]()
+    batch.join(target)
+
+    def work(index: int, view: Batched) -> None:
+        try:
+            texts[index].extend(written(requests[index], view, small))
+        except (EngineError, IndexError) as fault:
+            faults.append(fault)
+
+    for index in range(len(requests)):
+        view = target.beside()
+        batch.join(view)
+        if index == 1:
+            view.forward = Broken(view, 5, invalid)  # type: ignore[method-assign]
+        batch.start(lambda index=index, view=view: work(index, view))  # type: ignore[misc]
+    while batch.step():
+        pass
+    assert len(faults) == 1
+    assert [texts[0], texts[2]] == [expected[0], expected[2]]
+
+
+def test_tasks_that_wait_are_ended_where_they_wait_and_decoders_compute_alone_again():
+    target = packed_decoder()
+    batch, ended = Batch(), list[str]()
+    view = target.beside()
+    batch.join(target)
+    batch.join(view)
+
+    def work() -> None:
+        try:
+            view.forward(torch.tensor([1]))
+            view.forward(torch.tensor([2]))
+        finally:
+            ended.append("cleaned up")
+
+    batch.start(work)
+    batch.start(lambda: ended.append("never begun"))
+    batch._run_tasks()
+    assert ended == ["never begun"]
+    batch.close()
+    assert ended == ["never begun", "cleaned up"]
+    assert len(batch) == 0
+    assert view.forward(torch.tensor([1])).shape == (1, VOCAB)
+
+
+def test_what_others_put_into_the_next_forward_is_known():
+    """Rows that wait, and one for each that has not said yet."""
+    target = packed_decoder()
+    batch, seen = Batch(), list[int]()
+    views = [target.beside() for _ in range(3)]
+    for view in (target, *views):
+        batch.join(view)
+
+    def work(view: Batched, rows: int) -> None:
+        seen.append(batch.others)
+        view.forward(torch.arange(rows))
+
+    for view, rows in zip(views, (4, 2, 1), strict=True):
+        batch.start(lambda view=view, rows=rows: work(view, rows))  # type: ignore[misc]
+    while batch.step():
+        pass
+    assert seen == [2, 4 + 1, 4 + 2]
+    assert batch.last is not None
+    assert batch.last.rows == 4 + 2 + 1
+    assert not batch.last.is_mixed
+
+
+def test_a_decoder_beside_another_has_its_own_cache_and_the_same_weights():
+    for target in (packed_decoder(), tiny_decoder()):
+        other = target.beside()
+        assert isinstance(other, PackedDecoder | Decoder)
+        assert other.weights is target.weights
+        target.forward(torch.tensor([1, 2]))
+        assert (target.length, other.length) == (2, 0)
