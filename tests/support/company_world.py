@@ -1,4 +1,4 @@
-"""A clockless world of several requests on one target: their rows are computed as one forward, which costs by its width."""
+"""A clockless world of several requests on one target: their rows are computed as one forward."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class World:
             present = [
                 index
                 for index, one in enumerate(requests)
-                if one.begins <= step and one.tokens < one.wants or index in reports
+                if (one.begins <= step and one.tokens < one.wants) or index in reports
             ]
             self.company.rows = dict.fromkeys(present, 1)
             choices = {}

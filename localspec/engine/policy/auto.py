@@ -90,8 +90,8 @@ class Auto:
         usual = self.rate.value
         self.place.gains = gains = max([one.gains(one.drafting(others, costs), usual) for one in candidates], key=sum)
         dearest = inf if self.least else FAIR * others.fewest * costs.beside(others.plain)[0]
-        if others.waiting:
-            fair = [cost for cost in costs.beside(others.rows) if cost <= dearest]
+        fair = [cost for cost in costs.beside(others.rows) if cost <= dearest]
+        if others.waiting and fair:
             self.others = others = others.joined(gains, fair, usual)
         found = [beside(one, others, costs, dearest) for one in candidates]
         return [one for one in found if one.lengths]

@@ -52,11 +52,11 @@ class Others(NamedTuple):
     def joined(self, own: Sequence[float], costs: Sequence[float], usual: float) -> Others:
         """The others with the rows of those who choose later, where all draft what brings most together: the best gains
         first, whoever has them. `own` gains are this request's, `costs` those of a forward by further rows."""
-        gains = sorted([*own, *self.waiting], reverse=True)[: max(len(costs) - 1, 0)]
+        gains = sorted([*own, *self.waiting], reverse=True)
         totals = list(accumulate(gains, initial=1 + self.tokens))
-        rate = max(usual, *map(truediv, totals, costs))
+        rate = max([usual, *map(truediv, totals, costs)])
         above = [total - rate * cost for total, cost in zip(totals, costs, strict=False)]
-        most = above.index(max(above)) if above else 0
+        most = above.index(max(above))
         least = gains[most - 1] if most else inf
         rows = max(most - sum([gain >= least for gain in own]), 0)
         theirs = sorted(self.waiting, reverse=True)[:rows]
