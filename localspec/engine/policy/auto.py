@@ -43,7 +43,8 @@ class Auto:
         self.asked: Sequence[Offer] | None = None  # what was offered for this round; None where no drafter was asked
 
     def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
-        self.asked, self.others = None, self.shared.others(self.place, self.company)
+        self.asked = None
+        self.others = self.shared.others(self.place, rows) if (rows := self.company.others) else NOBODY
         choice = self.wanted(most, offers)
         self.place.rows = 1 + max(choice.k, len(choice.graft))
         self.place.is_drafting = choice.offer is not None and not choice.offer.tokens

@@ -137,28 +137,23 @@ class Costs:
         return self.widths[rows:]
 
 
-def lines(known: dict[int, float]) -> list[float]:
-    """The costs of all k, on lines between and beyond the known ones."""
-    return [known[k] if k in known else line(known, k) for k in range(MAX_DRAFT + 1)]
+def lines(known: dict[int, float], count: int = MAX_DRAFT + 1) -> list[float]:
+    """The costs of k = 0 to `count` - 1: known, or on the line through the nearest known on each side, or through the
+    two nearest on one."""
+    points, least, costs = sorted(known.items()), min(known.values()), list[float]()
+    if len(points) == 1:
+        return [least] * count
+    for (a, low), (b, high) in pairwise(points):
+        end = count if b == points[-1][0] else min(b, count)
+        costs += [max(low + (high - low) * (k - a) / (b - a), least) for k in range(len(costs), end)]
+    if b < count:
+        costs[b] = high
+    return costs
 
 
 def by_width(known: dict[int, float]) -> list[float]:
-    """The costs of forwards: on lines between the known ones, and as steep behind them as they are on the whole."""
-    points = sorted(known.items())
-    (first, low), (last, high) = points[0], points[-1]
-    slope = max(high - low, 0.0) / max(last - first, 1)
-    costs = [low] * first
-    for (a, below), (b, above) in pairwise(points):
-        costs += [below + (above - below) * (k - a) / (b - a) for k in range(a, b)]
-    return costs + [high + slope * (k - last) for k in range(last, WIDEST)]
-
-
-def line(known: dict[int, float], k: int) -> float:
-    """The cost at k from the nearest known on each side, or the two nearest on one side."""
-    below = sorted(n for n in known if n < k)
-    above = sorted(n for n in known if n > k)
-    ends = (below[-1:] + above[:1]) if below and above else (below[-2:] or above[:2])
-    if len(ends) == 1:
-        return known[ends[0]]
-    (a, b) = ends
-    return max(known[a] + (known[b] - known[a]) * (k - a) / (b - a), min(known.values()))
+    """The costs of forwards; wider than any known one, they rise as they do from the narrowest to the widest."""
+    first, last = min(known), max(known)
+    slope = max(known[last] - known[first], 0.0) / max(last - first, 1)
+    ends = {0: known[first], WIDEST: known[last] + slope * (WIDEST - last)}
+    return lines(ends | known, WIDEST)

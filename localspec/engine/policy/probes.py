@@ -21,14 +21,14 @@ class Probes:
         self.steps = Steps()
         self.numbers = probe_rounds(every)
         self.next = next(self.numbers)
-
-    @property
-    def is_due(self) -> bool:
-        return self.steps.count + 1 == self.next
+        self.is_due = False
 
     def passed(self, last: Forward | None) -> None:
-        if self.steps.is_new(last) and self.steps.count == self.next:
-            self.next = next(self.numbers)
+        """A round has passed, of a request that had rows in the last forward."""
+        if self.steps.is_new(last):
+            if self.is_due:
+                self.next = next(self.numbers)
+            self.is_due = self.steps.count + 1 == self.next
 
 
 class Probed:

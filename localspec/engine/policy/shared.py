@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.requests import PROBE_EVERY
-from localspec.engine.policy.company import NOBODY, Others, Steps
+from localspec.engine.policy.company import Others, Steps
 from localspec.engine.policy.costs import Costs
 from localspec.engine.policy.exploring import Explorer
 from localspec.engine.policy.probes import Probes
-from localspec.engine.protocols import Company, Forward
+from localspec.engine.protocols import Forward
 
 RECENT = 0.2  # the weight of the newest round in what a request gains by one
 
@@ -64,6 +64,8 @@ class Shared:
 
     def is_first(self, place: Place, last: Forward | None) -> bool:
         """Takes a report on the last forward; True if no other had reported on it."""
+        if last is None:
+            return True
         before = self.steps.count
         if first := self.steps.is_new(last):
             present = [place for place in self.places if place.step == before]
@@ -73,9 +75,8 @@ class Shared:
         place.step = self.steps.count
         return first
 
-    def others(self, own: Place, company: Company) -> Others:
-        if not (asked := company.others):
-            return NOBODY
+    def others(self, own: Place, asked: int) -> Others:
+        """What one knows of the others, who have `asked` for so many rows."""
         step = self.steps.count
         chosen = [place for place in self.places if place.step == step and place is not own]
         waiting = [place for place in self.present if place.step == step - 1 and place is not own]
