@@ -128,11 +128,10 @@ def test_a_request_whose_drafts_are_rejected_drafts_nothing_beside_seven_good_on
 
 def check_fair() -> None:
     """Nobody has less than half the speed that it would have without drafts; nor does it matter who chooses first."""
-    for name in ("135M int8", "as a GPU's"):
-        cost = COSTS[name]
-        world, asked = ran(cost, [0.0] + [0.98] * 7)
-        assert min(one.tokens for one in asked) / world.seconds >= 0.48 / cost(8)
-    _, asked = ran(COSTS["135M int8"], [0.9] * 8, 2 * STEPS)
+    cost = COSTS["135M int8"]
+    world, asked = ran(cost, [0.0] + [0.98] * 7, 200)
+    assert min(one.tokens for one in asked) / world.seconds >= 0.48 / cost(8)
+    _, asked = ran(cost, [0.9] * 8)
     assert min(one.tokens for one in asked) > 0.7 * max(one.tokens for one in asked)
 
 
