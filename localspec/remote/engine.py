@@ -34,7 +34,7 @@ from localspec.core.events import (
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 from localspec.core.sanitize import one_line
 from localspec.core.served import SERVER, UNREPORTED
-from localspec.remote import faults, sse
+from localspec.remote import faults, sse, waiting
 from localspec.remote.answers import Piece, Reader
 from localspec.remote.asking import body, is_off
 from localspec.remote.exchange import DEADLINES, Deadlines, Exchange
@@ -196,10 +196,13 @@ class RemoteEngine:
             if content_type.partition(";")[0].strip().lower() != STREAMS[kind.lines]:
                 raise faults.of_another_kind(found.access.name, content_type)
             lines = exchange.lines(response)
-            for data in written(lines) if kind.lines else sse.data(lines):
-                if self._is_stopped or data == sse.END:
+            for sent in written(lines) if kind.lines else sse.events(lines):
+                if self._is_stopped or sent == sse.END:
                     break
-                yield from self._shown(reader.read(data), clock, found)
+                if isinstance(sent, str):
+                    yield from self._shown(reader.read(sent), clock, found)
+                elif (event := waiting.read(sent.words)) is not None:
+                    yield event
         yield self._done(request, reader, clock, (found, model, before))
 
     def _reader(self, request: GenerateRequest, found: Found) -> Reader:

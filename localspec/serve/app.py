@@ -200,7 +200,7 @@ class Site:
             self._take(reply, event)
             match event:
                 case Prefill():
-                    yield comment(f"reading {event.done} of {event.total - event.cached}")
+                    yield comment(f"reading {event.cached + event.done} of {event.total}")
                 case Step():
                     for chunk in (*reply.opening(), *reply.chunk(event)):
                         yield data(chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -76,6 +76,32 @@ async def test_the_second_question_brings_the_first_answer_along():
         await stage.until(lambda: len(server.questions) == 2)
         said = server.questions[-1].body["messages"]
         assert [one["content"] for one in said] == ["Hello?", "Hello there, world.", "And you?"]
+        await stage.ready()
+
+
+async def test_a_chat_that_waits_says_for_what():
+    """A localspec's comments; what another server says in one means nothing here."""
+    comments = ("loading 40 %", "queued 2", "reading 3 of 12", "ping")
+    gates = [threading.Event() for _ in comments]
+
+    def pieces() -> Iterator[bytes]:
+        for words, gate in zip(comments, gates, strict=True):
+            yield f": {words}\n\n".encode()
+            gate.wait(30)
+        yield from stream()
+
+    async with chat_with(serving("localspec", Answer(pieces()))) as (stage, _):
+        await stage.ready()
+        await stage.send("Hello?")
+        for words, gate in zip(
+            ("waiting: the server loads its model, 40 %", "waiting: 2 before you", "reading 3 of 12 tokens"),
+            gates,
+            strict=False,
+        ):
+            await stage.sees(words)
+            gate.set()
+        gates[-1].set()
+        await stage.sees("Hello there, world.")
         await stage.ready()
 
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from msgspec.structs import replace
 
 from localspec.core.errors import ContextOverflow
-from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step, Text
+from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
 from localspec.history.references import bounded
@@ -24,6 +24,7 @@ from localspec.tui.chat.repetition import Repetition
 from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.feed import Feed
 from localspec.tui.control.parts import Parts
+from localspec.tui.panels.stats_line import waiting_words
 from localspec.tui.transcript.markers import Note
 
 WAITING = "One message is waiting already; this one stays here."
@@ -173,9 +174,10 @@ class Turns:
 
     # --- its answer
 
-    def read(self, prefill: Prefill) -> None:
+    def read(self, event: Waiting | Prefill) -> None:
         if self.state.phase == "reading":
-            self.state.enter("reading", self.prompt_reading.words(prefill))
+            words = waiting_words(event) if isinstance(event, Waiting) else self.prompt_reading.words(event)
+            self.state.enter("reading", words)
 
     def write(self, step: Step | Text) -> None:
         state = self.state

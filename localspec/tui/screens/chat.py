@@ -18,7 +18,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
 
-from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step, Text
+from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step, Text, Waiting
 from localspec.history import OpenChat
 from localspec.tui.chat.past import conversation
 from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Noticed
@@ -211,7 +211,7 @@ class ChatScreen(Painted, Screen[None]):
             case Notice():
                 await self.feedback.remark(event)
                 self.turns.lose_drafter(event)
-            case Prefill():
+            case Waiting() | Prefill():
                 self.turns.read(event)
             case Step() | Text():
                 self.turns.write(event)

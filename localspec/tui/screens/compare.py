@@ -16,7 +16,7 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from localspec.core.events import Done, Failure, Prefill, Stats, Step, Text
+from localspec.core.events import Done, Failure, Prefill, Stats, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest
 from localspec.core.sanitize import one_line
 from localspec.core.served import UNREPORTED, is_served
@@ -32,7 +32,7 @@ SHORT_MS, FEW = 300, 128  # of an answer, in time and tokens: a hiccup of the ma
 HARDLY_ANY = 1 / 20  # drafted tokens for each of the answer; all accepted, they make it no faster than ×1.05
 IN_TURN = "one after the other, so that neither slows the other down."
 
-OfAnswer = Prefill | Step | Text | Done | Failure
+OfAnswer = Waiting | Prefill | Step | Text | Done | Failure
 
 
 class CompareScreen(Screen[None]):
