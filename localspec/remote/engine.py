@@ -88,6 +88,7 @@ class RemoteEngine:
         self._answered = -1
         self._closed = False
         self._wish: SpecWish | None = None  # None: not steered yet, and the server does as it was started
+        self._own = SpecWish()  # how the server drafts unasked, as far as it says so
         self._card: SpecCard | None = None  # the drafter, where the server names it
         self._tells_each: bool | None = None  # whether the server reports an answer's drafts; None: not known yet
 
@@ -135,7 +136,9 @@ class RemoteEngine:
             return
         if found.access.key and found.access.address.is_open:
             yield OPEN_KEY
-        yield ready(found, model)
+        if model.spec is not None:
+            self._meet(model.spec)
+        yield ready(found, model, self._spec(found))
         while (message := self._waiting.get()) is not None and not self._closed:
             yield from self._take(message, found, model)
 
@@ -153,6 +156,12 @@ class RemoteEngine:
                     yield from self._answer(message, found, model)
                 except LocalspecError as fault:
                     yield self._ended() if self._is_stopped else failure(fault, message)
+
+    def _meet(self, card: SpecCard) -> None:
+        """Takes the drafter that the server names; what it was asked for is not its own way."""
+        self._card = card
+        if self._wish is None:
+            self._own = SpecWish(card.mode, card.k)
 
     def _spec(self, found: Found) -> SpecCard:
         """How the next answer is drafted for, as far as it is known."""
@@ -184,7 +193,7 @@ class RemoteEngine:
 
     def _answer(self, request: GenerateRequest, found: Found, model: Served) -> Iterator[AnyEvent]:
         exchange, kind = self._begin(), found.kind
-        asked = body(kind, model.name, request, self._wish)
+        asked = body(kind, model.name, request, (self._wish, self._own))
         before = self._totals(found)
         reader, clock = self._reader(request, found), Clock(time.monotonic())
         if self._is_stopped:
@@ -200,7 +209,11 @@ class RemoteEngine:
                 if self._is_stopped or sent == sse.END:
                     break
                 if isinstance(sent, str):
-                    yield from self._shown(reader.read(sent), clock, found)
+                    piece = reader.read(sent)
+                    yield from self._shown(piece, clock)
+                    if piece.spec is not None and request.speculate is None:
+                        self._meet(piece.spec)
+                        yield Steered(self._spec(found))
                 elif (event := waiting.read(sent.words)) is not None:
                     yield event
         yield self._done(request, reader, clock, (found, model, before))
@@ -209,16 +222,13 @@ class RemoteEngine:
         begun = request.messages[-1].content if request.continues and request.messages and found.kind.echoes else ""
         return Reader(found.access.name, lines=found.kind.lines, echo=begun)
 
-    def _shown(self, piece: Piece, clock: Clock, found: Found) -> Iterator[AnyEvent]:
+    def _shown(self, piece: Piece, clock: Clock) -> Iterator[AnyEvent]:
         if piece.text:
             clock.tick()
         if piece.step is not None:
             yield piece.step
         elif piece.text:
             yield Text(piece.text)
-        if piece.spec is not None:
-            self._card = piece.spec
-            yield Steered(self._spec(found))
         yield from piece.notices
 
     def _done(
@@ -270,11 +280,11 @@ def failure(fault: LocalspecError, request: GenerateRequest | None = None) -> Fa
     return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over=over)
 
 
-def ready(found: Found, model: Served) -> Ready:
+def ready(found: Found, model: Served, spec: SpecCard) -> Ready:
     """The server as a model that is loaded."""
     where = f"{found.kind.title} at {found.access.address.url.partition('://')[2]}"
     card = ModelCard(one_line(title(model.name)), "", where, model.context, chat=True, server=found.access.address.url)
-    return Ready(card, spec_card(found, SpecWish()), Memory(0, 0, 0))
+    return Ready(card, spec, Memory(0, 0, 0))
 
 
 def title(name: str) -> str:

@@ -106,7 +106,8 @@ class Site:
         if (ready := self.host.ready) is None:
             return found
         card = ready.model
-        return {**found, "meta": {"n_ctx": card.context_max, "quant": card.quant, "device": card.device}}
+        meta = {"n_ctx": card.context_max, "quant": card.quant, "device": card.device}
+        return {**found, "meta": meta, "localspec": {"spec": ready.spec}}
 
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self.served.name and name not in self.served.names:

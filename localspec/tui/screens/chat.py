@@ -207,6 +207,7 @@ class ChatScreen(Painted, Screen[None]):
             case Ready():
                 await self.welcome(event)
             case Steered():
+                self.speculation.follow(event.spec)
                 self.state.show_spec(event.spec)
             case Notice():
                 await self.feedback.remark(event)
