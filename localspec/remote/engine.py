@@ -112,8 +112,8 @@ class RemoteEngine:
         """The answer asked for last ends here."""
         with self._lock:
             self._stopped = self._asked
-            exchange = self._exchange if self._answered == self._asked else None
-        if exchange is not None:
+            open_now = (self._exchange, self._short) if self._answered == self._asked else ()
+        for exchange in filter(None, open_now):
             exchange.stop()
 
     def close(self) -> None:
@@ -172,14 +172,14 @@ class RemoteEngine:
     def _keep(self, exchange: Exchange) -> None:
         with self._lock:
             self._short = exchange
-        if self._closed:
+        if self._is_stopped:
             exchange.stop()
 
     # --- an answer
 
     @property
     def _is_stopped(self) -> bool:
-        return self._closed or self._stopped >= self._answered
+        return self._closed or 0 <= self._answered <= self._stopped
 
     def _ended(self) -> Done:
         """An answer that was stopped before its figures came."""
@@ -243,7 +243,8 @@ class RemoteEngine:
             return Done(finish, replace(reader.own, finish_reason=finish))
         self._learn(found, reader)
         is_stopped = finish == "cancelled" and reader.streamed.predicted_n  # localspec's: its own sums did not come
-        figures = reader.streamed if is_stopped else of_one_answer(reader.figures, before, self._totals(found))
+        after = None if finish == "cancelled" else self._totals(found)  # whoever stopped it waits for nothing more
+        figures = reader.streamed if is_stopped else of_one_answer(reader.figures, before, after)
         sums = stats(
             figures,
             finish=finish,

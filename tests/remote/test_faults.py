@@ -386,6 +386,48 @@ def test_an_answer_that_was_stopped_before_it_began_is_not_asked_for():
         assert with_server.server.questions == []
 
 
+@contextmanager
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """No connection is made, nor refused; the event is set when one is tried."""
+    tried, end = threading.Event(), threading.Event()
+
+    def connect(_: object) -> None:
+        tried.set()
+        end.wait(30)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exchange.HTTPConnection, "connect", connect)
+        yield tried
+    end.set()
+
+
+def test_closing_while_it_connects_ends_at_once(monkeypatch: pytest.MonkeyPatch):
+    with nowhere(monkeypatch) as tried:
+        engine = RemoteEngine(Remote("http://127.0.0.1:9"), PATIENT)
+        seen: list[object] = []
+        reading = threading.Thread(target=lambda: seen.extend(engine.events()))
+        reading.start()
+        assert tried.wait(20)
+        engine.close()
+        reading.join(5)
+        assert not reading.is_alive()
+        assert not any(isinstance(one, Failure) for one in seen)
+
+
+def test_stopping_an_answer_while_it_connects_ends_at_once(monkeypatch: pytest.MonkeyPatch):
+    with talk(serving("nobody", Answer(OK))) as with_server:
+        with_server.open()
+        with nowhere(monkeypatch) as tried:
+            with_server.engine.ask(QUESTION)
+            threading.Thread(target=lambda: tried.wait(20) and with_server.engine.cancel()).start()
+            assert done_of(with_server.rest()).finish_reason == "cancelled"
+
+
+def test_a_connection_that_is_never_made_has_a_deadline(monkeypatch: pytest.MonkeyPatch):
+    with nowhere(monkeypatch), pytest.raises(RemoteError, match="does not answer"):
+        find(Remote("http://127.0.0.1:9"), Deadlines(connect=0.1, short=5, silence=5))
+
+
 def test_closing_ends_what_waits():
     gate = threading.Event()
     with talk(serving("nobody", Answer(OK, gate=(1, gate)))) as with_server:
