@@ -10,7 +10,7 @@ import pytest
 
 from localspec.config.tables import Config
 from localspec.core.requests import LoadRequest, SamplingOptions
-from localspec.history import Writer, recall
+from localspec.history import History, Unsent, Writer, recall
 from localspec.history.text.transcript import transcript
 from localspec.remote.engine import RemoteEngine
 from localspec.remote.server import Remote
@@ -142,6 +142,19 @@ async def test_a_server_that_is_not_there_is_tried_again_with_one_key():
             await stage.ready()
             await stage.asks("Hello?", "Hello there, world.")
             await stage.ready()
+
+
+async def test_a_draft_that_comes_back_does_not_hide_that_nothing_answers():
+    with History() as history:
+        history.keep_unsent(None, Unsent("half a thought", server="box"))
+        history.keep_unsent(None, Unsent("for a model here"))
+    with stand_in({}) as gone:
+        pass  # nothing listens at its address any more
+    tuning = Tuning(Config(), load=LoadRequest("box"), name="box", server="box")
+    engine = Watched(Remote(gone.url, "box"), PATIENT)
+    async with open_chat(engine, size=(80, 24), tuning=tuning, sink=Writer()) as stage:  # type: ignore[arg-type]
+        await stage.until(lambda: stage.chat.state.phase == "gone" and stage.chat.prompt.text == "half a thought")
+        await stage.hints("Not connected: Ctrl+R tries again.")
 
 
 async def test_loading_says_whom_it_asks_and_a_failure_offers_the_same_again():

@@ -21,7 +21,6 @@ from localspec.history import (
     Answer,
     Answered,
     Asked,
-    Attachment,
     Chat,
     Edited,
     Generation,
@@ -58,7 +57,7 @@ class HistorySink(Protocol):
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, update: Update) -> None: ...
     def steps(self, message_id: int) -> Sequence[Step]: ...
-    def take_unsent(self, chat_id: str | None) -> Unsent | None: ...
+    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None: ...
     @property
     def in_trouble(self) -> bool: ...
 
@@ -253,14 +252,14 @@ class HistoryRecorder:
         """The rounds of an answer that was kept before. Waits for the disk."""
         return self._sink.steps(message_id) if self._sink is not None else ()
 
-    def abandon(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+    def abandon(self, unsent: Unsent) -> None:
         """Leaves the program with this in the prompt."""
-        if text.strip() or attachments:
-            self._post(Abandoned(Unsent(text, attachments)))
+        if unsent.content.strip() or unsent.attachments:
+            self._post(Abandoned(unsent))
 
-    def take_unsent(self, chat_id: str | None) -> Unsent | None:
-        """What was left in this chat's prompt, or in that of a new one. Waits for the disk."""
-        return self._sink.take_unsent(chat_id) if self._sink is not None else None
+    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
+        """What was left in this chat's prompt, or in that of a new one with this server. Waits for the disk."""
+        return self._sink.take_unsent(chat_id, server) if self._sink is not None else None
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:
         self._grown, self._has_place = 0, True
