@@ -117,6 +117,42 @@ async def test_a_lost_connection_keeps_the_answer_and_one_key_asks_again():
         await stage.ready()
 
 
+async def test_an_answer_that_never_began_is_no_version_and_hides_none():
+    """The server went down behind the first answer, and comes back for the last."""
+    sink = Writer()
+    answers = Answer(stream()), Answer.json({}, 503), Answer.json({}, 503), Answer(stream(finish="length"))
+    async with chat_with(serving("vllm", *answers), sink=sink) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+        await stage.ready()
+        await stage.pilot.press("ctrl+r")
+        await stage.sees("Hello there, world.", "cannot answer now")
+        await stage.asks("Anyone?", "Anyone?", "cannot answer now")
+        await stage.ready()
+        await stage.send("/continue")
+        await stage.hints("There is no answer to continue. Ctrl+R asks for one.")
+        await stage.pilot.press("ctrl+r")
+        await stage.until(lambda: stage.turns[-1].content == "Hello there, world." and len(stage.turns) == 4)
+        await stage.ready()
+        assert "/2›" not in stage.seen
+    assert sink.close() is None
+    assert len(recall(None).tree) == 4
+
+
+async def test_escape_before_an_answer_began_leaves_what_was_there():
+    gate = threading.Event()
+    async with chat_with(serving("vllm", Answer(stream()), Answer(stream(), gate=(0, gate)))) as (stage, server):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+        await stage.ready()
+        await stage.pilot.press("ctrl+r")
+        await stage.until(lambda: len(server.questions) == 2)
+        await stage.pilot.press("escape")
+        await stage.sees("Hello there, world.", "stopped")
+        assert "/2›" not in stage.seen
+        gate.set()
+
+
 async def test_escape_ends_the_answer_and_keeps_it():
     gate = threading.Event()
     async with chat_with(serving("vllm", Answer(stream(), gate=(2, gate)))) as (stage, _):

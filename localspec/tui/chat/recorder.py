@@ -45,6 +45,7 @@ from localspec.tui.chat.conversation import Utterance
 from localspec.tui.panels.pills import name
 
 SAVE_SECONDS, SAVE_TOKENS = 2.0, 200  # so much of an answer is lost at most when the program is killed
+WHOLE = ("stop", "length")  # an answer that ended so is one, though it may be empty
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
 TROUBLED_SECONDS = 1.0  # for one more try, where the last one failed
 NO_NAME = NewChat("")
@@ -200,10 +201,12 @@ class HistoryRecorder:
             self._save(self._answer, stats)
 
     def end(self, stats: Stats, reason: FinishReason) -> Generation | None:
-        """The answer as it is and why it is no longer, once; and who wrote it."""
+        """The answer as it is and why it is no longer, once; and who wrote it. One that never began is none."""
         if self._answer is None:
             return None
         answer, self._answer = self._answer, None
+        if reason not in WHOLE and not (self._has_place or self._added):
+            return None
         return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason))
 
     def edit(self, said: Utterance) -> None:
