@@ -150,7 +150,8 @@ class Exchange:
         except BROKEN:
             body = b""
         after = response.getheader("Retry-After", "").strip()
-        return faults.refused(name, response.status, body, retry_after=after, key_env=self.access.key_env)
+        hint = faults.CHECK if self.within is not None else faults.look(name)
+        return faults.refused(name, response.status, body, hint=hint, retry_after=after, key_env=self.access.key_env)
 
     def whole(self, response: HTTPResponse, most: int) -> bytes:
         """All of a short answer."""

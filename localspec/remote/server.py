@@ -52,7 +52,8 @@ class Remote:
         key = os.environ.get(self.key_env, "") if self.key_env else ""
         if self.key_env and not key:
             raise UsageError(
-                f"The key of {self.title} is not in the environment: {self.key_env} is not set.", hint="Set it."
+                f"The key of {self.title} is not in the environment: {self.key_env} is not set.",
+                hint=f"Set it: export {self.key_env}=KEY",
             )
         if not all("!" <= letter <= "~" for letter in key):
             raise UsageError(f"{self.key_env} holds what no key can be.", hint="It is one word, without line ends.")

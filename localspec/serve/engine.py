@@ -19,7 +19,7 @@ from localspec.core.requests import GenerateRequest, SpecWish
 from localspec.serve.faults import loading, not_loaded
 
 State = Literal["unloaded", "loading", "waking", "ready", "failed", "closed"]
-STOPPED = Failure("engine_stopped", "The server was stopped.", "What was written until then stands.")
+STOPPED = Failure("engine_stopped", "The server was stopped.")
 ENDED = Failure(EngineDied.code, "The engine stopped.")
 AGAIN = "It is being loaded again; ask again."
 

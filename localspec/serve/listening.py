@@ -137,15 +137,19 @@ def allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A socket that listens there; UsageError where it cannot."""
+def place_of(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
+    """The family and the address of a socket there; UsageError for what is no address."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        bound = socket.socket(family, socket.SOCK_STREAM)
-    except OSError as fault:
-        raise UsageError(
-            f"'{host}' is no address of this machine ({fault.strerror}).", hint="Use --host 127.0.0.1."
-        ) from fault
+    except (OSError, UnicodeError) as fault:
+        raise UsageError(f"'{host[:100]}' is no address.", hint="Use --host 127.0.0.1.") from fault
+    return family, address
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket that listens there; UsageError where it cannot."""
+    family, address = place_of(host, port)
+    bound = socket.socket(family, socket.SOCK_STREAM)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)

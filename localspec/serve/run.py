@@ -20,7 +20,7 @@ from localspec.core.events import AnyEvent, Failure, SpecCard
 from localspec.serve import running
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Engine, Host
-from localspec.serve.listening import Server, address_of, allow_files, bind, make_server
+from localspec.serve.listening import Server, address_of, allow_files, bind, make_server, place_of
 from localspec.serve.queue import Queue
 from localspec.serve.running import Running
 from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_loopback, is_wildcard
@@ -37,6 +37,7 @@ class Address:
 
 def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...], key: str | None) -> Rules:
     """The rules that were asked for; UsageError where others could reach the server without a key."""
+    place_of(address.host, address.port)
     check_reach(address.host, key)
     names = {host_name(host) for host in hosts}
     if "" in names:

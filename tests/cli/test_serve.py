@@ -98,6 +98,7 @@ def test_every_address_has_no_name_before_one_is_given(
     ("flags", "message"),
     [
         (["--host", "0.0.0.0"], "Other machines could reach 0.0.0.0, so clients need a key."),
+        (["--host", "300.1.1.1"], "'300.1.1.1' is no address."),
         (["--ttl", "soon"], "'soon' is no time."),
         (["--cors", "*"], "'*' is no origin."),
         (["--allow-host", "http://x"], "--allow-host takes a name"),

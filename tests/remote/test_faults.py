@@ -38,6 +38,28 @@ def failing(answer: Answer, deadlines: Deadlines = PATIENT) -> tuple[str, Failur
 # --- an answer that breaks
 
 
+def test_a_localspec_that_is_stopped_says_so_once():
+    said = {"error": {"message": "The server was stopped.", "code": "engine_stopped"}}
+    assert failing(Answer([event(said)]))[1].message.endswith(" was stopped.")
+
+
+def test_a_probe_of_a_silent_port_speaks_of_no_answer():
+    silent = Answer([b"{"], gate=(0, threading.Event()))
+    with stand_in({"GET /v1/models": silent}) as server, pytest.raises(RemoteError, match=r"has fallen silent\.$"):
+        find(Remote(server.url), IMPATIENT)
+
+
+def test_a_probe_does_not_name_itself_as_the_next_command():
+    with stand_in({}) as server, pytest.raises(RemoteError) as caught:
+        find(Remote(server.url), PATIENT)
+    assert caught.value.hint.endswith("localspec remote find")
+
+
+def test_a_key_that_is_not_set_has_the_line_that_sets_it():
+    with pytest.raises(UsageError, match="Set it: export NO_SUCH_KEY=KEY"):
+        find(Remote("http://127.0.0.1:9", key_env="NO_SUCH_KEY"))
+
+
 def test_a_connection_that_ends_in_the_middle_keeps_what_was_written():
     text, failure = failing(Answer(OK[:3], cut=True))
     assert text == "Hello there"
@@ -150,9 +172,9 @@ LOOPHOLES = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT\x1b[2J"[:29]}
         (error(403, ""), "access_denied", "wants a key (403)."),
         (error(403, NOT_SERVED), "access_denied", f"refuses the question (403 Forbidden): {NOT_SERVED}."),
         (error(404, "model m does not exist"), "remote", "does not have that: model m does not exist."),
-        (error(429, "busy", **{"Retry-After": "7"}), "remote", "Ask again in 7 s."),
-        (error(429, "busy", **LOOPHOLES), "remote", "Ask again later."),
-        (error(503, "Loading model"), "remote", "is still loading its model. Ask again in a moment."),
+        (error(429, "busy", **{"Retry-After": "7"}), "remote", "Wait 7 s."),
+        (error(429, "busy", **LOOPHOLES), "remote", "Wait a while."),
+        (error(503, "Loading model"), "remote", "is still loading its model. Wait a moment."),
         (error(503, "overloaded"), "remote", "cannot answer now."),
         (error(500, "CUDA error"), "remote", "refuses the question (500 Internal Server Error): CUDA error."),
         (error(400, "bad\x1b]0;x\x07 field"), "remote", "bad\u241b]0;x field."),

@@ -60,6 +60,18 @@ async def test_an_empty_chat_says_where_words_go():
         assert "find and download models" not in stage.seen
 
 
+async def test_a_context_that_nobody_counts_yet_is_no_zero():
+    gate = threading.Event()
+    routes = serving("vllm", Answer(recorded.VLLM_WITHOUT_THE_FLAG, gate=(3, gate)))
+    routes["GET /v1/models"] = Answer.json(recorded.models("vllm", max_model_len=64))
+    async with chat_with(routes) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there", "ctx –/64")
+        gate.set()
+        await stage.sees("ctx 19/64 30 %")
+        await stage.ready()
+
+
 async def test_what_is_not_reported_is_called_so_and_is_no_zero():
     async with chat_with(serving("vllm", Answer(recorded.VLLM_WITHOUT_THE_FLAG))) as (stage, _):
         await stage.ready()
@@ -109,7 +121,9 @@ async def test_a_lost_connection_keeps_the_answer_and_one_key_asks_again():
     lost, whole = Answer(stream()[:3], cut=True), Answer(stream())
     async with chat_with(serving("vllm", lost, whole)) as (stage, server):
         await stage.ready()
-        await stage.asks("Hello?", "Hello there", "in the middle of the answer")
+        await stage.asks(
+            "Hello?", "Hello there", "in the middle of the answer", "Ctrl+R asks again", "/continue goes on"
+        )
         await stage.ready()
         await stage.pilot.press("ctrl+r")
         await stage.sees("Hello there, world.")
@@ -126,7 +140,7 @@ async def test_an_answer_that_never_began_is_no_version_and_hides_none():
         await stage.asks("Hello?", "Hello there, world.")
         await stage.ready()
         await stage.pilot.press("ctrl+r")
-        await stage.sees("Hello there, world.", "cannot answer now")
+        await stage.sees("Hello there, world.", "cannot answer now", "Ctrl+R asks")
         await stage.asks("Anyone?", "Anyone?", "cannot answer now")
         await stage.ready()
         await stage.send("/continue")
@@ -214,11 +228,13 @@ async def test_what_needs_a_model_here_is_one_sentence(name: str):
         assert stage.chat.state.phase == "idle"
 
 
-async def test_keys_that_need_more_than_the_server_gives_say_so():
+async def test_keys_that_need_more_than_the_server_gives_say_so_and_are_not_offered():
     async with chat_with(serving("vllm", Answer(stream()))) as (stage, _):
         await stage.ready()
         await stage.asks("Hello?", "Hello there, world.")
         await stage.ready()
+        assert "F2 Speed" in stage.seen
+        assert not {"F3 Tokens", "F5 Spec"} & {key.strip() for key in stage.seen.splitlines()[-1].split("  ")}
         await stage.pilot.press("f5")
         await stage.hints("vLLM cannot switch speculation for one answer")
         await stage.pilot.press("f3")
@@ -259,6 +275,17 @@ async def test_a_comparison_asks_the_server_with_and_without_drafts():
         await stage.sees("same text")
         plain, drafted = (one.body["options"].get("draft_num_predict") for one in server.questions[1:])
         assert (plain, drafted) == (0, None)
+        await stage.pilot.press("escape")
+
+
+async def test_a_comparison_that_breaks_says_it_on_both_sides():
+    answer = Answer(recorded.OLLAMA, content_type="application/x-ndjson")
+    async with chat_with(serving("library", answer, Answer.json({}, 503), path="POST /api/chat")) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+        await stage.ready()
+        await stage.pilot.press("f6")
+        await stage.sees("cannot answer", "not asked", "Nothing was compared.")
         await stage.pilot.press("escape")
 
 

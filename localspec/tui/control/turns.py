@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from localspec.core.errors import ContextOverflow
+from localspec.core.errors import ContextOverflow, RemoteError
 from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
@@ -37,6 +37,8 @@ NO_ANSWER = "There is no answer to continue. {retry} asks for one."
 ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
 CUT = "The answer was cut after max_tokens. /continue goes on."
+KEPT = "What was written is kept: {retry} asks again, /continue goes on."
+AGAIN = "{retry} asks again."
 LOOPS = Notice("info", "loops", "The answer repeats itself, so it was stopped.", "/continue goes on anyway.")
 
 
@@ -239,13 +241,19 @@ class Turns:
         if self.state.answer is None:
             await self.fail_outside(failure)
         else:
-            words = self.feedback.words(sentence(failure))
+            words = f"{self.feedback.words(sentence(failure))} {self.remedy(failure)}".strip()
             await self.state.answer.fail(words)
             if not await self.end_turn("context" if failure.code == ContextOverflow.code else "error"):
                 await self.feedback.show(Note(words, level="error"))
             self.state.enter("idle", "idle")
         if self.state.phase == "idle" and failure.code != "engine_died":
             await self.ask_next()
+
+    def remedy(self, failure: Failure) -> str:
+        """What goes on where a server has failed, by key: it may be back any time."""
+        if failure.code != RemoteError.code or self.state.answer is None:
+            return ""
+        return self.feedback.with_keys(KEPT if self.state.answer.text else AGAIN)
 
     async def fail_outside(self, failure: Failure) -> None:
         if self.state.phase == "loading":

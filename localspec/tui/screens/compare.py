@@ -30,6 +30,7 @@ AROUND = 24  # characters shown where the texts part
 REST_SECONDS = 0.5
 SHORT_MS, FEW = 300, 128  # of an answer, in time and tokens: a hiccup of the machine's is as long
 HARDLY_ANY = 1 / 20  # drafted tokens for each of the answer; all accepted, they make it no faster than ×1.05
+NOT_ASKED = "not asked"
 IN_TURN = "one after the other, so that neither slows the other down."
 
 OfAnswer = Waiting | Prefill | Step | Text | Done | Failure
@@ -85,6 +86,8 @@ class CompareScreen(Screen[None]):
         elif isinstance(event, Failure):
             self.over = True
             self.now.fail(f"{event.message} {event.hint}".strip())
+            if self.now is self.first:
+                self.second.fail(NOT_ASKED)
             self.decide("Nothing was compared.")
         else:
             self.now.add(event)
