@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from starlette.applications import Starlette
 
 from localspec.core.errors import UsageError, error_of
-from localspec.core.events import AnyEvent, Failure, SpecCard
+from localspec.core.events import AnyEvent, Failure, Notice, SpecCard
 from localspec.serve import running
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Engine, Host
@@ -26,6 +26,7 @@ from localspec.serve.running import Running
 from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_loopback, is_wildcard
 
 PORT = 11535
+STOPPING = Notice("info", "stopping", "The server is stopped.")
 NOTED_EVERY = 0.2  # seconds, at most
 
 
@@ -144,7 +145,13 @@ async def run(
     queue = Queue(changed)
     rules = reached_at(serving.rules, shown)
     app = make_app(Site(serving.served, host, queue), rules, lifespan_of(host, noting))
-    server: Server = make_server(app, host.close)
+
+    def end() -> None:
+        if not failures:
+            seen(STOPPING)
+        host.close()
+
+    server: Server = make_server(app, end)
     listening(shown)
     await server.serve([bound])
     return failures[0] if failures else None

@@ -178,6 +178,12 @@ def test_stop_ends_the_server_that_was_meant(localspec: Program, monkeypatch: py
     assert "Stopped http://127.0.0.1:11535 (guide)." in err
 
 
+def test_stop_takes_one_server_or_all(localspec: Program):
+    code, _, err = localspec("stop", "--all", "11535")
+    assert code == 2
+    assert "Give a server or --all, not both." in err
+
+
 def test_stop_asks_which_of_several(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     both = [own_server(), replace(own_server(), address="http://127.0.0.1:9", model="other")]
     stopped: list[Running] = []
