@@ -20,10 +20,10 @@ from localspec.core.events import AnyEvent, Failure, Notice, SpecCard
 from localspec.serve import running
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Engine, Host
-from localspec.serve.listening import Server, address_of, allow_files, bind, make_server, place_of
+from localspec.serve.listening import Server, address_of, allow_files, bind, make_server
 from localspec.serve.queue import Queue
 from localspec.serve.running import Running
-from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_loopback, is_wildcard
+from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_host, is_loopback, is_wildcard
 
 PORT = 11535
 STOPPING = Notice("info", "stopping", "The server is stopped.")
@@ -38,7 +38,8 @@ class Address:
 
 def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...], key: str | None) -> Rules:
     """The rules that were asked for; UsageError where others could reach the server without a key."""
-    place_of(address.host, address.port)
+    if not is_host(address.host):
+        raise UsageError(f"'{address.host[:100]}' is no address.", hint="Use --host 127.0.0.1.")
     check_reach(address.host, key)
     names = {host_name(host) for host in hosts}
     if "" in names:

@@ -60,6 +60,12 @@ async def test_those_who_wait_are_answered_by_the_next_engine():
         assert world.host.starts == 2
 
 
+async def test_while_it_loads_no_body_is_waited_for():
+    async with stage(loads_when_permitted(), loaded=False) as world:
+        call = await world.post("/v1/chat/completions", parts=[]).end()
+        assert (call.status, call.headers["retry-after"]) == (503, "1")
+
+
 async def test_an_engine_that_dies_idle_is_loaded_again_once():
     """One that dies after every load, without a request, is not loaded for ever: the next request tries."""
     async with stage(ScriptedEngine(SCRIPT), ScriptedEngine(SCRIPT), ScriptedEngine(SCRIPT)) as world:
