@@ -161,6 +161,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         raise UsageError(
             "--raw and --system cannot be combined.", hint="Put the system prompt into PROMPT, or drop --raw."
         )
+    if given["trace"] and given["beams"] > 1:
+        raise UsageError("--trace and --beams cannot be combined: nothing is drafted.", hint="Use one of them.")
     pull_if_missing(model, given["draft"])
     settings, catalog = read(), Catalog.load()
     entry = precedence.entry_of(catalog, model)
