@@ -40,7 +40,7 @@ from localspec.core.errors import UsageError
 from localspec.engine.arch import read_arch
 
 COUNTS = (1, 2, 4, 8)
-WORDS = 420  # of a prompt at least: more than 512 tokens
+WORDS = 450  # of a prompt at least: more than 512 tokens
 CONTEXT = 2048  # of each stream
 PATIENCE = 300.0  # seconds
 PORTS = {"localspec": 18533, "llama-server": 18534}
@@ -157,29 +157,52 @@ def served(command: Sequence[str], url: str) -> Iterator[None]:
         process.wait()
 
 
-def batched_generate(file: Path) -> Callable[[Sequence[str], int], float]:
-    """transformers' `generate` on a padded batch: tokens per second, of the tokens behind the first."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+class Transformers:
+    """The file in transformers, as float32. Speeds are those of the tokens behind the first."""
 
-    torch.set_num_threads(processor.physical_cores())
-    tokenizer: Any = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, padding_side="left")
-    model: Any = AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32).eval()
-    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    def __init__(self, file: Path) -> None:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    def generate(prompts: Sequence[str], tokens: int) -> float:
+        torch.set_num_threads(processor.physical_cores())
+        kind: Any = AutoTokenizer
+        self.tokenizer = kind.from_pretrained(file.parent, gguf_file=file.name, padding_side="left")
+        self.tokenizer.pad_token = self.tokenizer.pad_token or self.tokenizer.eos_token
+        loading: Any = AutoModelForCausalLM
+        self.model = loading.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32).eval()
+
+    def batched(self, prompts: Sequence[str], tokens: int) -> float:
+        """One padded batch through `generate`."""
+        given = self.tokenizer(self.texts(prompts), return_tensors="pt", padding=True)
+
+        def generate(count: int) -> None:
+            self.model.generate(**given, do_sample=False, max_new_tokens=count, min_new_tokens=count)
+
+        return self.speed(generate, len(prompts), tokens)
+
+    def continuous(self, prompts: Sequence[str], tokens: int) -> float:
+        """Continuous batching: `generate_batch`."""
+        from transformers import GenerationConfig
+
+        given, pad = self.tokenizer(self.texts(prompts))["input_ids"], self.tokenizer.pad_token_id
+
+        def generate(count: int) -> None:
+            how = GenerationConfig(max_new_tokens=count, do_sample=False, eos_token_id=-1, pad_token_id=pad)
+            self.model.generate_batch(given, generation_config=how, progress_bar=False)
+
+        return self.speed(generate, len(prompts), tokens)
+
+    def texts(self, prompts: Sequence[str]) -> list[str]:
         chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
-        texts = [tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) for chat in chats]
-        given = tokenizer(texts, return_tensors="pt", padding=True)
+        return [self.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True) for chat in chats]
+
+    def speed(self, generate: Callable[[int], None], streams: int, tokens: int) -> float:
         seconds = []
         for count in (1, tokens):
             started = perf_counter()
-            with torch.inference_mode():
-                model.generate(**given, do_sample=False, max_new_tokens=count, min_new_tokens=count)
+            generate(count)
             seconds.append(perf_counter() - started)
-        return len(prompts) * (tokens - 1) / max(seconds[1] - seconds[0], 1e-9)
-
-    return generate
+        return streams * (tokens - 1) / max(seconds[1] - seconds[0], seconds[1] / tokens)  # the second is a bound
 
 
 def written(folder: Path, name: str, kind: str) -> Path:
@@ -203,7 +226,9 @@ def contenders(file: Path, kind: str, llama: Path | None, transformers: bool, cl
         closing.enter_context(served([*command, "-c", str(CONTEXT * max(COUNTS))], url))
         found.append(Contender("llama-server", streaming(url, {"cache_prompt": False})))
     if transformers:
-        found.append(Contender("transformers, batched generate, float32", whole=batched_generate(file)))
+        theirs = Transformers(file)
+        found.append(Contender("transformers, batched generate, float32", whole=theirs.batched))
+        found.append(Contender("transformers, continuous batching, float32", whole=theirs.continuous))
     return found
 
 
@@ -243,7 +268,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--shape", choices=tuple(SHAPES), help="random weights of this shape instead of a model")
     parser.add_argument("--format", choices=("int8", "int4"), default="int8", help="our weight format")
     parser.add_argument("--llama-server", type=Path, metavar="PATH", help="llama.cpp's server, to measure beside ours")
-    parser.add_argument("--transformers", action="store_true", help="measure transformers' batched generate, too")
+    parser.add_argument("--transformers", action="store_true", help="measure transformers beside ours")
     parser.add_argument("-n", "--max-tokens", type=at_least(8), default=96, metavar="N", help="tokens per answer")
     parser.add_argument("-r", "--repeats", type=at_least(1), default=3, metavar="N", help="turns")
     return parser.parse_args(words)

@@ -35,6 +35,7 @@ from localspec.models.prompt import Prompter
 from localspec.runtime.drafting import Drafting
 from localspec.runtime.model import Model
 from localspec.runtime.parts import Parts
+from localspec.runtime.slots import Slots
 
 SEED = 0
 AGREEMENT, LENGTH = 0.8, 4
@@ -44,7 +45,7 @@ SYLLABLES = ("ba", "de", "fi", "go", "lu", "ma", "ne", "pi", "ro", "su", "ta", "
 PARAGRAPH = 24  # words, as many as a short paragraph has
 
 
-def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]:
+def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Slots]:
     """`model` names a shape, `ctx` says how many tokens an answer has: it goes on until the context is full."""
     from localspec.engine.cpu.decoder import PackedDecoder
 
@@ -80,7 +81,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
         Memory(target_bytes=decoder.weights.num_bytes, drafter_bytes=0, kv_bytes=0),
     )
     yield ready
-    return Model(
+    model = Model(
         Parts(
             ready,
             prompter,
@@ -93,6 +94,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Model]
             owned=(decoder,),
         )
     )
+    return Slots(model)
 
 
 def no_other(_: ChangeDrafter) -> Generator[Loading | Notice, None, Drafting]:

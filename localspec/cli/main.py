@@ -18,6 +18,7 @@ from typing import Any  # Any: click's parsed options
 
 import click
 from click.shell_completion import shell_complete
+from msgspec.structs import replace
 
 from localspec.cli.completion import completions
 from localspec.cli.config import config, laid_to_config
@@ -29,6 +30,8 @@ from localspec.cli.moved import where_it_went
 from localspec.cli.names import MODEL_NAME
 from localspec.cli.options import (
     BEAMS_HELP,
+    PARALLEL_HELP,
+    Parallel,
     given_load_options,
     given_sampling,
     load_options,
@@ -47,6 +50,8 @@ from localspec.core.weight_formats import LISTED
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells count
 
 FILE = click.Path(path_type=Path)
+BATCH_HELP = "Answer every line of a file of JSON lines, several at once."
+RESULTS_HELP = "With --batch: write the results to FILE; what it has already is not answered again."
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
 
 
@@ -131,6 +136,9 @@ def chat(
 @click.option("--beams", type=click.IntRange(1, MOST_BEAMS), default=1, metavar="N", help=BEAMS_HELP)
 @click.option("-s", "--system", metavar="TEXT", help="System prompt.")
 @click.option("--raw", is_flag=True, help="Complete PROMPT as plain text, without the chat template.")
+@click.option("--batch", type=FILE, metavar="FILE", help=BATCH_HELP)
+@click.option("--output", "results", type=FILE, metavar="FILE", help=RESULTS_HELP)
+@click.option("--parallel", type=Parallel(), metavar="N|auto", help=f"With --batch: {PARALLEL_HELP}  [default: auto]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.option("--jsonl", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("--stats", is_flag=True, help="Print statistics as a line of JSON on stderr.")
@@ -143,9 +151,13 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
 
     MODEL is a key, a folder, a GGUF file, or a model of another program: ollama:qwen3:8b.
 
+    With --batch FILE, answer every line of a file, several at once: {"prompt": "…"} or {"messages": […]}, perhaps with
+    "id", "max_tokens", "stop" and sampling options. Results are JSON lines.
+
     On a terminal, control characters are removed from the answer. A pipe or a file gets it unchanged.
     """
     leave_on_interrupt()
+    from localspec.cli.batch import Asking, Batch, answer_batch, read_batch
     from localspec.cli.pulling.missing import pull_if_missing
     from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence
@@ -163,17 +175,16 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         )
     if given["trace"] and given["beams"] > 1:
         raise UsageError("--trace and --beams cannot be combined: nothing is drafted.", hint="Use one of them.")
+    check_batch(prompt, given)
+    lines = read_batch(given["batch"]) if given["batch"] is not None else None
     pull_if_missing(model, given["draft"])
     settings, catalog = read(), Catalog.load()
     entry = precedence.entry_of(catalog, model)
     named = precedence.preset_name(settings, entry, given["preset"])
     preset = settings.preset(named) if named else precedence.NO_PRESET
     asked = given_sampling(given).over(preset if given["preset"] else SamplingOptions())
-    text, raw, system = read_prompt(prompt), given["raw"], precedence.instructions(entry, given["system"], preset)
-    turns = ((Message("system", system),) if system else ()) + (Message("user", text),)
-    request = GenerateRequest(
-        messages=None if raw else turns,
-        prompt=text if raw else None,
+    raw, system = given["raw"], precedence.instructions(entry, given["system"], preset)
+    common = GenerateRequest(
         max_tokens=given["max_tokens"],
         stop=given["stop"],
         sampling=sampling(asked, precedence.layers(settings, entry, preset), beams=given["beams"]),
@@ -181,8 +192,34 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         references=references(settings),
         beams=given["beams"],
     )
-    load = precedence.load_request(settings, catalog, model, given_load_options(given))
-    return answer_once(load, request, output, precedence.usual(settings, named))
+    usual, loading = precedence.usual(settings, named), given_load_options(given)
+    if lines is not None:
+        load = precedence.load_request(settings, catalog, model, {"parallel": "auto", **loading})
+        return answer_batch(load, Batch(lines, Asking(common, system, raw), given["results"]), output, usual)
+    text = read_prompt(prompt)
+    turns = ((Message("system", system),) if system else ()) + (Message("user", text),)
+    request = replace(common, prompt=text) if raw else replace(common, messages=turns)
+    return answer_once(precedence.load_request(settings, catalog, model, loading), request, output, usual)
+
+
+def check_batch(prompt: str | None, given: dict[str, Any]) -> None:
+    """UsageError for what goes with --batch alone, or not with it."""
+    if given["batch"] is None:
+        alone = [
+            flag for flag, name in (("--output", "results"), ("--parallel", "parallel")) if given[name] is not None
+        ]
+        if alone:
+            raise UsageError(f"{alone[0]} goes with --batch.", hint="Leave it out, or give --batch FILE.")
+        return
+    others = {
+        "PROMPT": prompt,
+        "--json": given["as_json"],
+        "--beams": given["beams"] > 1,
+        **{f"--{name}": given[name] for name in ("jsonl", "trace")},
+    }
+    for name, value in others.items():
+        if value:
+            raise UsageError(f"{name} and --batch cannot be combined.", hint="Leave one of them out.")
 
 
 @cli.command()

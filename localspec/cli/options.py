@@ -11,9 +11,19 @@ from typing import Any, TypeVar  # Any: click's parsed options
 import click
 
 from localspec.cli.completion import completions
-from localspec.core.requests import LOAD_OPTIONS, SAMPLING_FIELDS, SamplingOptions, draft_length
+from localspec.core.requests import LOAD_OPTIONS, MOST_PARALLEL, SAMPLING_FIELDS, SamplingOptions, draft_length
 from localspec.core.weight_formats import AUTO, BY_BITSANDBYTES, INT8_THRESHOLD, LISTED, either
 from localspec.engine.drafters.table import usages
+
+
+class Parallel(click.ParamType[int | str]):
+    """A count of answers at once, or auto."""
+
+    name = "parallel"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
+        return AUTO if value == AUTO else int(click.IntRange(1, MOST_PARALLEL).convert(value, param, ctx))
+
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -23,6 +33,9 @@ THRESHOLD_HELP = "GPU int8: multiply inputs larger than T in 16 bits; 0 turns it
 SAVE_HELP = f"Cache quantised weights on disk ({BY_BITSANDBYTES}), so the next start loads them directly."
 DRAFT_QUANT_HELP = "Weight format of the draft model.  [default: same as the target, if supported]"
 FOLDING_HELP = "Do not correct what you type to guide (capitals, typos, sums)."
+PARALLEL_HELP = (
+    "Answers written at once, each with a context of its own in memory: auto (up to 4, as fit), or a number."
+)
 BEAMS_HELP = "Search N texts at once for the likeliest, without drafts or sampling."
 DRAFT_HELP = f"Drafter: auto, off, {', '.join(usages())}, or a smaller model (a key, folder or file, like MODEL)."
 

@@ -9,7 +9,7 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -41,6 +41,7 @@ from localspec.runtime.stats import to_dict
 from localspec.runtime.tracing import head
 from localspec.tui.chat.hints import count
 
+NO_TEMPLATE = Notice("info", "no_template", "This is a base model without a chat template: it completes the text.", "")
 LONG_ENOUGH = 12  # letters of a hash
 
 
@@ -70,7 +71,7 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
             llm = closing.enter_context(open_quietly(load, output))
             request = completion_if_base(llm, with_defaults(llm, request, usual), output)
             stream = llm.answer(request) if trace is None else traced(llm, request, trace)
-            with stop_on_interrupt(stream):
+            with stop_on_interrupt(stream.cancel):  # what was written is kept
                 result = show(stream, output)
             if trace is not None:
                 trace.write(TraceEnd(result.finish_reason))
@@ -153,8 +154,7 @@ def is_news(notice: Notice, load: LoadRequest, output: Output) -> bool:
 def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> GenerateRequest:
     if request.messages is None or request.template is not None or llm.ready.model.chat:
         return request
-    notice = Notice("info", "no_template", "This is a base model without a chat template: it completes the text.", "")
-    tell(notice, output)
+    tell(NO_TEMPLATE, output)
     return as_text(request)
 
 
@@ -186,14 +186,14 @@ def context_full(context: int) -> Notice:
 
 
 @contextmanager
-def stop_on_interrupt(stream: Stream) -> Iterator[None]:
-    """Ctrl+C ends the answer and keeps it; a second one ends the program."""
+def stop_on_interrupt(stop: Callable[[], object]) -> Iterator[None]:
+    """Ctrl+C calls `stop`; a second one ends the program."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def interrupt(*_: object) -> None:
-        stream.cancel()
+        stop()
         signal.signal(signal.SIGINT, before)
 
     before = signal.signal(signal.SIGINT, interrupt)

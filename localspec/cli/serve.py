@@ -10,7 +10,7 @@ import click
 
 from localspec.cli.completion import completions
 from localspec.cli.names import MODEL_NAME
-from localspec.cli.options import load_options, sampling_options
+from localspec.cli.options import PARALLEL_HELP, Parallel, load_options, sampling_options
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
 
@@ -37,13 +37,14 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one li
 @click.option("--allow-host", multiple=True, metavar="NAME", help=ALLOW_HELP)
 @click.option("--key-file", type=click.Path(path_type=Path), metavar="FILE", help=KEY_HELP)
 @click.option("--ttl", metavar="TIME", help=TTL_HELP)
+@click.option("--parallel", type=Parallel(), default="auto", metavar="N|auto", show_default=True, help=PARALLEL_HELP)
 @load_options
 @sampling_options
 def serve(model: str | None, **given: Any) -> None:
     """Serve MODEL to other programs, with OpenAI's protocol (default: guide, built in).
 
-    One answer at a time; 4 requests may wait. Only programs on this machine can ask, unless --host says otherwise.
-    Ends with Ctrl+C, or: localspec stop
+    Up to 4 answers are written at once, as memory allows, and 4 requests may wait. Only programs on this machine can
+    ask, unless --host says otherwise. Ends with Ctrl+C, or: localspec stop
     """
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:

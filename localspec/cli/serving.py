@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any  # Any: click's parsed options
 
@@ -21,6 +22,8 @@ from localspec.config.tables import DURATION, SECONDS, Config, PresetTable
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready
 from localspec.core.requests import SamplingOptions
+from localspec.core.weight_formats import AUTO
+from localspec.loading.plan_request import USUAL_PARALLEL
 from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
 from localspec.models.model_paths import local_path
@@ -41,7 +44,7 @@ def serve_model(model: str | None, given: dict[str, Any]) -> None:
     pull_if_missing(model, given["draft"])
     catalog = Catalog.load()
     entry = catalog.resolve(model)
-    load = precedence.load_request(settings, catalog, model, given_load_options(given))
+    load = precedence.load_request(settings, catalog, model, {"parallel": "auto", **given_load_options(given)})
     sampling = given_sampling(given)
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
@@ -49,7 +52,8 @@ def serve_model(model: str | None, given: dict[str, Any]) -> None:
     served = served_model(model, entry, settings, given["preset"], sampling)
     serving = Serving(lambda: EngineProcess(load), served, rules, ttl)
     with Progress() as bar:
-        serve(serving, address, lambda at: announce(at, served.name, rules, address, given["key_file"]), shown_on(bar))
+        lines = Announcement(served.name, load.weights.parallel, rules, address, given["key_file"])
+        serve(serving, address, lines.show, shown_on(bar))
 
 
 def served_model(model: str, entry: Entry, settings: Config, preset: str | None, sampling: SamplingOptions) -> Served:
@@ -87,17 +91,35 @@ def seconds_of(typed: str | None, settings: Config) -> float | None:
     return None if typed == "off" else int(typed[:-1]) * SECONDS[typed[-1]]
 
 
-def announce(address: str, name: str, rules: Rules, listening: Address, key_file: Path | None) -> None:
+@dataclass(frozen=True, slots=True)
+class Announcement:
     """The first lines: where it is, what it serves, who may ask, and a command that tries it."""
-    who = "only this machine" if is_loopback(listening.host) else "this machine and others"
-    key = "clients need the key" if rules.key else "no key"
-    print_text(f"{address}/v1   model {name}   one answer at a time, {WAITING} may wait   {who}; {key}")
-    body = msgspec.json.encode({"model": name, "messages": [{"role": "user", "content": "Hello"}]}).decode()
-    header = f' -H "Authorization: Bearer {key_in_shell(key_file)}"' if rules.key else ""
-    print_text(f"curl {address}/v1/chat/completions -H 'Content-Type: application/json'{header} -d {shlex.quote(body)}")
-    sys.stdout.flush()
-    if is_wildcard(listening.host) and not rules.hosts:
-        print_note("Other machines need: --allow-host NAME, the name or address that they ask for.")
+
+    name: str
+    parallel: int | str
+    rules: Rules
+    listening: Address
+    key_file: Path | None
+
+    def show(self, address: str) -> None:
+        who = "only this machine" if is_loopback(self.listening.host) else "this machine and others"
+        key = "clients need the key" if self.rules.key else "no key"
+        waits = f"{at_once(self.parallel)}, {WAITING} may wait"
+        print_text(f"{address}/v1   model {self.name}   {waits}   {who}; {key}")
+        body = msgspec.json.encode({"model": self.name, "messages": [{"role": "user", "content": "Hello"}]}).decode()
+        header = f' -H "Authorization: Bearer {key_in_shell(self.key_file)}"' if self.rules.key else ""
+        kind = "-H 'Content-Type: application/json'"
+        print_text(f"curl {address}/v1/chat/completions {kind}{header} -d {shlex.quote(body)}")
+        sys.stdout.flush()
+        if is_wildcard(self.listening.host) and not self.rules.hosts:
+            print_note("Other machines need: --allow-host NAME, the name or address that they ask for.")
+
+
+def at_once(parallel: int | str) -> str:
+    """How many answers are written at once, in words; before the model is loaded, `auto` is a promise of no number."""
+    if parallel == AUTO:
+        return f"up to {USUAL_PARALLEL} answers at a time"
+    return "one answer at a time" if parallel == 1 else f"{parallel} answers at a time"
 
 
 def key_in_shell(file: Path | None) -> str:
@@ -120,4 +142,5 @@ def shown_on(bar: Progress) -> Callable[[AnyEvent], None]:
 
 def loaded_words(ready: Ready) -> str:
     card = ready.model
-    return f"Loaded {card.name}: {card.quant} on {card.device}, {card.context_max:,} tokens of context."
+    each = f"{card.context_max:,} tokens of context" + (" each" if ready.parallel > 1 else "")
+    return f"Loaded {card.name}: {card.quant} on {card.device}, {at_once(ready.parallel)}, {each}."

@@ -226,8 +226,8 @@ class Stats(Record, frozen=True):
 
 
 class Loading(Event, frozen=True):
-    """Progress of loading or of a measurement. `stage` describes it; `unit` is "bytes" or "steps", of a measurement
-    "percent"."""
+    """Progress of loading or of a measurement. `stage` describes it; `unit` is "bytes", "steps" or "answers", of a
+    measurement "percent"."""
 
     stage: str
     done: int
@@ -237,11 +237,12 @@ class Loading(Event, frozen=True):
 
 
 class Ready(Event, frozen=True):
-    """The model is ready for questions."""
+    """The model is ready for questions, `parallel` of which it answers at once."""
 
     model: ModelCard
     spec: SpecCard
     memory: Memory
+    parallel: int = 1
 
 
 class Steered(Event, frozen=True):

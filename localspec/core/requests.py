@@ -22,6 +22,7 @@ RANDOM_SEED = -1  # a new one every time, also where an option of lower preceden
 MAX_DRAFT = 16  # tokens
 MOST_BEAMS = 64
 MOST_TOKENS = 1 << 20  # of one answer, where the user sets a limit
+MOST_PARALLEL = 64  # answers at once
 LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
 
 
@@ -75,7 +76,8 @@ class WeightOptions(Record, frozen=True, rename={"weight_format": "quant", "draf
     as many as `max_memory` ("8GB") allows, and the rest on disk, or beside a GPU in main memory.
 
     `save_quantized`: weights that bitsandbytes has quantised are cached on disk, and the next start reads them.
-    `draft_format`: a draft model's own; "auto" is the target's, where the draft supports it.
+    `draft_format`: a draft model's own; "auto" is the target's, where the draft supports it. `parallel`: how many
+    answers are written at once, each with a context of its own; "auto" for as many as fit, up to four.
     """
 
     weight_format: str = AUTO
@@ -87,6 +89,7 @@ class WeightOptions(Record, frozen=True, rename={"weight_format": "quant", "draf
     max_memory: str | None = None
     save_quantized: bool = False
     draft_format: str = AUTO
+    parallel: int | Literal["auto"] = 1
 
     @property
     def offloads(self) -> bool:
@@ -221,6 +224,12 @@ class SpecWish(Record, frozen=True, tag="steer"):
         said = cls() if k == "auto" else cls("on", k)
         return said if mode == "auto" else cls(mode, said.k)
 
+    @property
+    def checked(self) -> SpecWish:
+        """The same with a valid length; on with 0 is off. UsageError for a length that is none."""
+        k = draft_length(self.k)
+        return SpecWish.of(k) if self.mode == "on" and k != "auto" else SpecWish(self.mode, k)
+
 
 class ChangeDrafter(Record, frozen=True, tag="drafter"):
     """Draft otherwise from now on, for the model that is loaded: its weights and the conversation stay. The fields are
@@ -272,9 +281,10 @@ class Reference(Record, frozen=True):
 class GenerateRequest(Record, frozen=True, tag="ask"):
     """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`.
 
-    `continues`: the last message is the assistant's, and goes on where it was cut. `speculate` sets aside, for this
-    answer, the engine's current mode; with `exit_layer` the target's first layers draft it, whatever the usual
-    drafter. `draft_probabilities`: rejected proposals come with both probabilities, which costs a little time.
+    `continues`: the last message is the assistant's, and goes on where it was cut. `wish` sets aside, for this answer,
+    how the engine speculates; `speculate` does so, too, and without probes: with drafts or without; with `exit_layer`
+    the target's first layers draft it, whatever the usual drafter. `draft_probabilities`: rejected proposals come with
+    both probabilities, which costs a little time.
     `template` replaces the model's own. `references`: texts that a look-up may copy from, of a kind the newest first;
     they change no answer. `beams`: so many texts are searched for the likeliest, without drafts; 1 is no search.
     """
@@ -285,6 +295,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     stop: tuple[str, ...] = ()
     sampling: SamplingOptions = SamplingOptions()
     continues: bool = False
+    wish: SpecWish | None = None
     speculate: bool | None = None
     exit_layer: int | None = None
     draft_probabilities: bool = False

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Final
+from weakref import WeakSet
 
 from greenlet import getcurrent, greenlet
 
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.passes import Batched, Pass, Result, alone
+from localspec.engine.protocols import Forward, Sized
 
 STEP_SECONDS: Final = 0.05  # of reading prompts, while others write
 LEAST_READ: Final = 32  # rows of prompts in a step, however slow they are
@@ -26,15 +28,16 @@ class Batch:
     def __init__(self) -> None:
         self._ready: list[tuple[greenlet, Result | Exception | None]] = []
         self._waiting: list[tuple[greenlet, Pass]] = []
-        self._decoders: list[Batched] = []
+        self._decoders: WeakSet[Batched] = WeakSet()  # a drafter that is dropped frees its memory
+        self._weights: Sized | None = None  # the target's
         self._rows_per_second = 0.0
-        self.last_rows = 0  # rows of the last whole forward
-        self.is_mixed = False  # whether some of them were a prompt's
+        self.last: Forward | None = None
 
     def join(self, decoder: Batched) -> None:
         """Makes the decoder's forwards wait for those of others from now on."""
         decoder.compute = self.compute
-        self._decoders.append(decoder)
+        self._decoders.add(decoder)
+        self._weights = self._weights or decoder.weights
 
     def __len__(self) -> int:
         """How many tasks there are."""
@@ -43,7 +46,7 @@ class Batch:
     @property
     def others(self) -> int:
         """Rows that other tasks have in the next whole forward: those they ask for already, or one."""
-        return sum([len(one) for _, one in self._waiting if not self._is_draft(one)]) + len(self._ready)
+        return sum([1 if self._is_draft(one) else len(one) for _, one in self._waiting]) + len(self._ready)
 
     def start(self, work: Callable[[], object]) -> None:
         """Begins a task at the next step, which raises what the task does not catch."""
@@ -76,7 +79,11 @@ class Batch:
         """Waits until the pass is computed; outside of a task it is computed at once."""
         task = getcurrent()
         if task.parent is None:
-            return alone(one)
+            started = perf_counter()
+            result = alone(one)
+            if not self._is_draft(one):
+                self._measure((one,), perf_counter() - started)
+            return result
         self._waiting.append((task, one))
         return task.parent.switch()  # type: ignore[no-any-return]
 
@@ -90,7 +97,7 @@ class Batch:
                 task.switch(*(() if result is None else (result,)))
 
     def _is_draft(self, one: Pass) -> bool:
-        return one.early or one.decoder.weights is not self._decoders[0].weights
+        return one.early or one.decoder.weights is not self._weights
 
     def _shared_out(self) -> list[tuple[greenlet, Pass]]:
         """Returns what waits, prompts cut to what a step may take of them: little while others write."""
@@ -103,9 +110,9 @@ class Batch:
         return [(task, one.first(share) if one.unread else one) for task, one in self._waiting]
 
     def _measure(self, passes: Sequence[Pass], seconds: float) -> None:
-        self.last_rows, self.is_mixed = sum([len(one) for one in passes]), any(one.unread for one in passes)
-        if self.is_mixed and self.last_rows >= LEAST_READ:
-            self._rows_per_second = self.last_rows / max(seconds, 1e-9)
+        self.last = last = Forward(sum(map(len, passes)), seconds, is_mixed=any(one.unread for one in passes))
+        if last.is_mixed and last.rows >= LEAST_READ:
+            self._rows_per_second = last.rows / max(seconds, 1e-9)
 
     def _take(self, task: greenlet, part: Pass, result: Result | Exception) -> None:
         """A task goes on with its result, or waits for the rest of its pass."""

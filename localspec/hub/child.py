@@ -19,7 +19,8 @@ from localspec.core.errors import LocalspecError
 from localspec.core.events import Failure
 from localspec.hub.faults import error_for
 from localspec.hub.records import PAUSES, Answer, AnyAsk, AskFit, AskPull, Go
-from localspec.runtime.worker import log_file, quieten
+from localspec.runtime.failures import log_file
+from localspec.runtime.worker import quieten
 
 QUESTIONS = msgspec.json.Decoder(AnyAsk)
 SILENT = {"HF_HUB_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}

@@ -30,8 +30,9 @@ HEADS = ("lm_head.", "embed_out.", "output_projection.")  # of all families, whe
 @dataclass(frozen=True, slots=True)
 class Footprint:
     """Memory of a model, in bytes. `tables`: embedding, head, norm, and what the first layer has more than others;
-    `layer`: one layer; `kv`: the whole store; `drafter`: a model beside this one; `workspace`: what both compute in;
-    `graphs`: CUDA graphs, with all layers resident. Where transformers runs the model, `tables` are all weights."""
+    `layer`: one layer; `kv`: the stores of all contexts; `drafter`: a model beside this one; `workspace`: what both
+    compute in; `graphs`: CUDA graphs, with all layers resident. Where transformers runs the model, `tables` are all
+    weights."""
 
     tables: int
     layer: int
@@ -65,8 +66,10 @@ def packed_format(row: WeightFormat) -> PackedFormat | None:
     return next((name for name in RECORD_BYTES if row.is_packed and name == row.codec), None)
 
 
-def footprint(snapshot: Snapshot, row: WeightFormat, context: int, *, keep_head: bool = False) -> Footprint:
-    """Memory of a model in a weight format."""
+def footprint(
+    snapshot: Snapshot, row: WeightFormat, context: int, *, keep_head: bool = False, parallel: int = 1
+) -> Footprint:
+    """Memory of a model in a weight format, with so many contexts."""
     arch = read_any(snapshot.config)
     if isinstance(arch, GenericArch):
         kv_bytes = int(arch.kv_elements(context) * (row.bytes_per_weight if row.is_float else 2))
@@ -77,21 +80,22 @@ def footprint(snapshot: Snapshot, row: WeightFormat, context: int, *, keep_head:
         layer = sum(piece.num_bytes for piece in blueprint.layers[-1])  # the first may be larger, and always stays
         tables = blueprint.num_bytes - arch.num_layers * layer
         head = blueprint.pieces["embedding" if blueprint.shares_head else "head"]
-        workspace = PACKED_WORKSPACE + blueprint.scratch_bytes(context)
-        workspace += copied_rows(arch) // OUTPUTS * (head.num_bytes // head.shape[0])
-        return Footprint(tables, layer, arch.num_layers, blueprint.kv_bytes(context), workspace)
+        copied = copied_rows(arch) // OUTPUTS * (head.num_bytes // head.shape[0])
+        workspace = PACKED_WORKSPACE + blueprint.scratch_bytes(context) + parallel * copied
+        return Footprint(tables, layer, arch.num_layers, parallel * blueprint.kv_bytes(context), workspace)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
-    workspace = WORKSPACE + mask_bytes(arch, context) + arch.rotation_bytes(context)
+    workspace = WORKSPACE + mask_bytes(arch, context)
     workspace += row.import_bytes + (2 * arch.largest_linear if row.unpacks_linears else 0)
     graphs = graph_bytes(arch, context) if row.device == "cuda" else 0
     element = row.bytes_per_weight
-    workspace += int((element if row.is_float else 4) * copied_rows(arch) * arch.hidden_size)  # as floats
+    copied = int((element if row.is_float else 4) * copied_rows(arch) * arch.hidden_size)  # as floats
+    workspace += parallel * (arch.rotation_bytes(context) + copied)
     if row.is_float:
         layer = int(element * num_elements(snapshot, FIRST_LAYER))
         tables = int(element * num_elements(snapshot)) - arch.num_layers * layer
     else:
         layer, tables = int(element * arch.layer_elements), quantised_tables(arch, element, keep_head=keep_head)
-    return Footprint(tables, layer, arch.num_layers, kv_bytes, workspace, graphs=graphs)
+    return Footprint(tables, layer, arch.num_layers, parallel * kv_bytes, workspace, graphs=graphs)
 
 
 def copied_rows(arch: Arch) -> int:

@@ -44,13 +44,15 @@ SMALLER_MODEL = "a smaller model"
 class Plan:
     """How a model is loaded, `options` being what was asked for. `context` in tokens.
 
-    `resident`: how many layers stay in memory while the others are offloaded; None for all of them.
+    `resident`: how many layers stay in memory while the others are offloaded; None for all of them. `parallel`: how
+    many contexts it has.
     """
 
     weight_format: WeightFormat
     context: int
     options: WeightOptions = field(default_factory=WeightOptions)
     resident: int | None = None
+    parallel: int = 1
 
     @property
     def device(self) -> Device:
@@ -107,14 +109,16 @@ def rungs(snapshot: Snapshot, request: PlanRequest, free: int) -> Iterator[Plan]
     limit, options = bytes_free(request, free), request.options
     context = options.ctx or DEFAULT_CONTEXT
     for row in () if request.offloads_most else choices(snapshot, request):
-        if limit is None or needed(snapshot, request, row).whole <= limit:
-            yield Plan(checked_head(row, options), context, options)
+        for parallel in request.parallels:
+            if limit is None or needed(snapshot, request.asking(parallel=parallel), row).whole <= limit:
+                yield Plan(checked_head(row, options), context, options, parallel=parallel)
+                break
     for row in offloadable(snapshot, request):
         needs = needed(snapshot, request, row)
         most = request.min_resident if limit is None else needs.resident(limit)
         resident = request.min_resident if request.offloads_most else min(most, needs.layers - 1)
         if request.min_resident <= most and not short_of_main_memory(request, needs, resident, free):
-            yield Plan(checked_head(row, options), context, options, resident)
+            yield Plan(checked_head(row, options), context, options, resident, request.least_parallel)
 
 
 def bytes_free(request: PlanRequest, free: int) -> int | None:
@@ -141,7 +145,7 @@ def checked_head(row: WeightFormat, options: WeightOptions) -> WeightFormat:
 def needed(snapshot: Snapshot, request: PlanRequest, row: WeightFormat) -> Footprint:
     """Memory for the model in this format with its drafter; the larger workspace serves both."""
     context = request.options.ctx or DEFAULT_CONTEXT
-    own = footprint(snapshot, row, context, keep_head=request.options.keep_head)
+    own = footprint(snapshot, row, context, keep_head=request.options.keep_head, parallel=request.least_parallel)
     drafter = drafter_footprint(request, row)
     return replace(own, drafter=drafter.whole - min(own.workspace, drafter.workspace)) if drafter else own
 
@@ -153,7 +157,8 @@ def drafter_footprint(request: PlanRequest, target: WeightFormat) -> Footprint |
     plan = draft_plan(request.drafter, request, target)
     if plan.device != request.device:
         return None
-    return footprint(request.drafter, plan.weight_format, plan.context, keep_head=request.options.keep_head)
+    keep_head, parallel = request.options.keep_head, request.least_parallel
+    return footprint(request.drafter, plan.weight_format, plan.context, keep_head=keep_head, parallel=parallel)
 
 
 def draft_plan(drafter: Snapshot, request: PlanRequest, target: WeightFormat) -> Plan:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from localspec.core.errors import UsageError
-from localspec.core.requests import WeightOptions
+from localspec.core.requests import MOST_PARALLEL, WeightOptions
 from localspec.core.sizes import read_size
 from localspec.core.weight_formats import (
     AUTO,
@@ -32,6 +32,7 @@ from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.stored import stored_format
 
 LEAST_CONTEXT = 32  # tokens; a template alone takes more than half of them
+USUAL_PARALLEL = 4  # answers at once, where their contexts fit; more are paid for at load
 DEFAULT_CONTEXT = 8192  # tokens; a longer one is asked for, because its KV store is paid for at load
 
 
@@ -58,6 +59,17 @@ class PlanRequest:
         """Offloading was asked for without a limit: as many layers as can be."""
         return self.options.offloads and self.max_bytes is None
 
+    @property
+    def parallels(self) -> tuple[int, ...]:
+        """How many contexts to try, best first."""
+        asked = self.options.parallel
+        return (asked,) if isinstance(asked, int) else tuple(range(USUAL_PARALLEL, 0, -1))
+
+    @property
+    def least_parallel(self) -> int:
+        """How many contexts there are at least."""
+        return self.parallels[-1]
+
     def asking(self, **options: object) -> PlanRequest:
         """This request with other options."""
         return replace(self, options=msgspec.structs.replace(self.options, **options))
@@ -70,6 +82,7 @@ def check(request: PlanRequest) -> None:
         raise UsageError(
             f"There is no weight format '{asked}' in this version.", hint=f"Use --quant {either(AUTO, *LISTED)}."
         )
+    check_parallel(request.options.parallel)
     if not 0 <= threshold < float("inf"):
         raise UsageError(
             f"--int8-threshold {threshold} is not a number from 0 on.", hint=f"Use --int8-threshold {INT8_THRESHOLD:g}."
@@ -161,6 +174,14 @@ def choose_context(name: str, longest: int, asked: int | None) -> int:
         hint = f"Use --ctx {LEAST_CONTEXT} to {longest}."
         raise UsageError(f"--ctx {asked:,} is outside what {name} was made for.", hint=hint)
     return asked
+
+
+def check_parallel(asked: int | str) -> None:
+    """UsageError for a count of answers at once that none can have."""
+    if asked != AUTO and not (isinstance(asked, int) and 1 <= asked <= MOST_PARALLEL):
+        raise UsageError(
+            f"--parallel {asked} is out of range.", hint=f"Use --parallel 1 to {MOST_PARALLEL}, or {AUTO}."
+        )
 
 
 def check_context(asked: int | None) -> None:

@@ -28,13 +28,13 @@ TURN_SECONDS = 0.01
 WORTH = 1.1  # a thread more, of a row's time
 
 
-def choose_threads(target: Resident, asked: int | None, *, every: bool = False) -> int:
+def choose_threads(target: Resident, asked: int | None, *, every: bool = False, width: int = 1) -> int:
     """Chooses the number of threads with the fastest rows; a small model may need fewer than there are cores, and on
     a machine that has other work a thread that has to wait delays all others. `every`: all cores, without measuring;
-    the speed of offloaded layers does not depend on it."""
+    the speed of offloaded layers does not depend on it. `width`: how many rows a forward usually has."""
     asked = asked or (possible()[-1] if every else None)
     counts = [asked] if asked else possible()
-    best = counts[0] if len(counts) == 1 else fewest(row_seconds(target, counts))
+    best = counts[0] if len(counts) == 1 else fewest(row_seconds(target, counts, width))
     set_threads(target, best)
     return best
 
@@ -60,19 +60,19 @@ def set_threads(decoder: Resident, threads: int) -> None:
     decoder.set_threads(threads)
 
 
-def row_seconds(target: Resident, counts: Sequence[int]) -> dict[int, float]:
-    """Seconds of a row with so many threads: the median of several turns, since the machine's other work varies, each a
-    mean over a while, where a stall has its weight. The cache is left as it was."""
-    turns = [{count: mean_row(target, count) for count in counts} for _ in range(TURNS)]
+def row_seconds(target: Resident, counts: Sequence[int], width: int = 1) -> dict[int, float]:
+    """Seconds of a forward with so many threads: the median of several turns, since the machine's other work varies,
+    each a mean over a while, where a stall has its weight. The cache is left as it was."""
+    turns = [{count: mean_row(target, count, width=width) for count in counts} for _ in range(TURNS)]
     return {count: median(turn[count] for turn in turns) for count in counts}
 
 
-def mean_row(target: Resident, threads: int, *, least: int = ROWS) -> float:
+def mean_row(target: Resident, threads: int, *, least: int = ROWS, width: int = 1) -> float:
     set_threads(target, threads)
     started, rows = perf_counter(), 0
     length = target.length
     while rows < least or perf_counter() - started < TURN_SECONDS:
-        target.forward(torch.zeros(1, dtype=torch.long))
+        target.forward(torch.zeros(width, dtype=torch.long))
         target.crop(length)
         rows += 1
     return (perf_counter() - started) / rows

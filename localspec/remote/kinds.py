@@ -44,7 +44,7 @@ KINDS = {
             11535,
             ("localspec",),
             extras=REPEATS,
-            wish={"localspec": {"tokens": True}},
+            wish={"localspec": {"tokens": True, "chat": True}},  # a person waits: ahead of other requests
             reports="always",
             switches=True,
             continues={},

@@ -9,16 +9,28 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self  # Any: messages may come as plain dicts
+from typing import Any, Literal, Self  # Any: messages may come as plain dicts
 
 import msgspec
 
 from localspec.core.drain import drain
-from localspec.core.errors import UsageError
-from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Ready, SpecCard, Stats, Step, Token
+from localspec.core.errors import UsageError, error_of
+from localspec.core.events import (
+    AnyEvent,
+    Done,
+    Failure,
+    FinishReason,
+    Loading,
+    Notice,
+    Ready,
+    SpecCard,
+    Stats,
+    Step,
+    Token,
+)
 from localspec.core.requests import (
     SAMPLING_FIELDS,
     AskedDraft,
@@ -36,6 +48,7 @@ from localspec.core.weight_formats import INT8_THRESHOLD
 from localspec.history.references import answer
 from localspec.runtime.model import Model
 from localspec.runtime.open import open_model
+from localspec.runtime.slots import Slots
 
 Messages = Sequence[Message | dict[str, Any]]
 SUCH = 'Write {"role": "user", "content": "Hello"}, for example.'
@@ -51,6 +64,34 @@ class Result:
     finish_reason: FinishReason
 
 
+class Gathered:
+    """An answer's events, of which a Result is made at the end."""
+
+    def __init__(self) -> None:
+        self._tokens: list[Token] = []
+        self._end: Done | Failure | None = None
+
+    def take(self, event: AnyEvent) -> None:
+        match event:
+            case Step():
+                self._tokens.extend(event.tokens)
+            case Done() | Failure():
+                self._end = event
+
+    @property
+    def is_over(self) -> bool:
+        return self._end is not None
+
+    def result(self) -> Result:
+        """The whole answer; the error that ended it is raised."""
+        match self._end:
+            case Done(finish_reason=reason, stats=stats):
+                return Result("".join(token.text for token in self._tokens), tuple(self._tokens), stats, reason)
+            case Failure(code=code, message=message, hint=hint):
+                raise error_of(code, message, hint=hint)
+        raise UsageError("The answer was not completed.", hint="Ask again.")
+
+
 class Stream:
     """An answer as it comes: iterate over its events, `cancel` from any thread, `result` for all of it."""
 
@@ -59,15 +100,11 @@ class Stream:
     ) -> None:
         self._cancel = threading.Event()
         self._events = model.answer(request, self._cancel.is_set, trace)
-        self._tokens: list[Token] = []
-        self._done: Done | None = None
+        self._gathered = Gathered()
 
     def __iter__(self) -> Iterator[AnyEvent]:
         for event in self._events:
-            if isinstance(event, Step):
-                self._tokens.extend(event.tokens)
-            elif isinstance(event, Done):
-                self._done = event
+            self._gathered.take(event)
             yield event
 
     def cancel(self) -> None:
@@ -82,17 +119,14 @@ class Stream:
         """The whole answer; runs to its end first."""
         for _ in self:
             pass
-        if self._done is None:
-            raise UsageError("The answer was not completed.", hint="Ask again.")
-        text = "".join(token.text for token in self._tokens)
-        return Result(text, tuple(self._tokens), self._done.stats, self._done.finish_reason)
+        return self._gathered.result()
 
 
 class LLM:
     """A loaded model with its drafter. Use it in a `with`, or `close` it."""
 
-    def __init__(self, model: Model) -> None:
-        self._model = model
+    def __init__(self, slots: Slots) -> None:
+        self._slots, self._model = slots, slots.first
 
     def __enter__(self) -> Self:
         return self
@@ -102,12 +136,12 @@ class LLM:
 
     def close(self) -> None:
         """Frees the weights. Closing twice does no harm; later calls raise UsageError."""
-        self._model.close()
+        self._slots.close()
 
     @property
     def ready(self) -> Ready:
         """The loaded model, its drafter and its memory."""
-        return self._model.ready
+        return self._slots.ready
 
     def stream(
         self,
@@ -128,9 +162,17 @@ class LLM:
         likeliest, without drafts and without sampling.
         sampling: the fields of SamplingOptions (temperature, seed, …).
         """
-        asked = make_request(prompt, max_tokens, stop, sampling)
-        more = {"continues": continues, "speculate": speculate, "references": tuple(references), "beams": beams}
-        return self.answer(msgspec.structs.replace(asked, **more))
+        asked = request_of(
+            prompt,
+            max_tokens=max_tokens,
+            stop=stop,
+            continues=continues,
+            speculate=speculate,
+            references=references,
+            beams=beams,
+            **sampling,
+        )
+        return self.answer(asked)
 
     def answer(self, request: GenerateRequest, *, trace: Callable[[TracedRound], object] | None = None) -> Stream:
         """Streams the answer to a request record, as the chat's pipe carries it; `trace` is called with every
@@ -140,17 +182,49 @@ class LLM:
 
     def steer(self, wish: SpecWish) -> SpecCard:
         """Speculate so from the next round on, whatever is being answered; says how it is done now. From any thread."""
-        return self._model.steer(wish)
+        return self._slots.steer(wish)
 
     def change_drafter(self, draft: AskedDraft, *, k: str | int = "auto") -> SpecCard:
         """Draft otherwise from now on, as `load` takes it; says how it is done now. The model is not read again, and a
         conversation stays in the cache. A drafter that cannot be loaded leaves plain decoding."""
-        deque(self._model.change_drafter(ChangeDrafter(draft, draft_length(k))), maxlen=0)
+        deque(self._slots.change_drafter(ChangeDrafter(draft, draft_length(k))), maxlen=0)
         return self._model.spec
 
     def generate(self, prompt: str | Messages, **options: Any) -> Result:
         """One whole answer; options as for `stream`."""
         return self.stream(prompt, **options).result()
+
+    def generate_many(self, prompts: Iterable[str | Messages], **options: Any) -> list[Result]:
+        """Whole answers in the order of the prompts, written `parallel` at a time; each is what `generate` gives. The
+        error of one ends all. Options as for `stream`."""
+        answers = dict(self.answer_many(request_of(prompt, **options) for prompt in prompts))
+        return [answers[number].result() for number in range(len(answers))]
+
+    def answer_many(
+        self, requests: Iterable[GenerateRequest], *, cancelled: Callable[[], bool] = lambda: False
+    ) -> Iterator[tuple[int, Gathered]]:
+        """Answers to request records as they are ready, each with the number of its request, from 0; `result` of one
+        that failed raises its error. Once it is `cancelled`, what is under way ends, and nothing more is begun."""
+        self._model.check_open()
+        is_left = False
+        open_now: dict[int, Gathered] = {}
+        asked = enumerate(requests)
+        one = next(asked, None)
+        try:
+            while one is not None or open_now:
+                while one is not None and (self._slots.has_free or not open_now):
+                    number, request = one
+                    open_now[number] = Gathered()
+                    self._slots.start(request, open_now[number].take, lambda: is_left or cancelled())
+                    one = None if cancelled() else next(asked, None)
+                self._slots.step()
+                for number in [number for number, answer in open_now.items() if answer.is_over]:
+                    yield number, open_now.pop(number)
+                one = None if cancelled() else one
+        finally:
+            is_left = True
+            while self._slots.answering and self._slots.step():
+                pass
 
     async def astream(self, prompt: str | Messages, **options: Any) -> AsyncIterator[AnyEvent]:
         """`stream` without blocking the event loop."""
@@ -247,6 +321,23 @@ class ChatStream:
         return self._stream.result()
 
 
+def request_of(
+    prompt: str | Messages,
+    *,
+    max_tokens: int | None = None,
+    stop: str | Sequence[str] = (),
+    continues: bool = False,
+    speculate: bool | None = None,
+    references: Sequence[Reference] = (),
+    beams: int = 1,
+    **sampling: Any,
+) -> GenerateRequest:
+    """The request record of `LLM.stream`'s arguments."""
+    asked = make_request(prompt, max_tokens, stop, sampling)
+    more = {"continues": continues, "speculate": speculate, "references": tuple(references), "beams": beams}
+    return msgspec.structs.replace(asked, **more)
+
+
 def make_request(
     prompt: str | Messages, max_tokens: int | None, stop: str | Sequence[str], sampling: dict[str, Any]
 ) -> GenerateRequest:
@@ -286,9 +377,11 @@ def load(  # noqa: PLR0913 - the words of the command line
     max_memory: str | None = None,
     save_quantized: bool = False,
     draft_quant: str = "auto",
+    parallel: int | Literal["auto"] = 1,
     folding: bool = True,
 ) -> LLM:
-    """A model by catalogue key, folder or GGUF file, ready to answer. For progress, iterate over `load_events`."""
+    """A model by catalogue key, folder or GGUF file, ready to answer. For progress, iterate over `load_events`.
+    `parallel`: how many answers `generate_many` writes at once, each with a context of its own in memory."""
     request = LoadRequest.of(
         os.fspath(model),
         draft=os.fspath(draft) if isinstance(draft, os.PathLike) else draft,
@@ -302,6 +395,7 @@ def load(  # noqa: PLR0913 - the words of the command line
         max_memory=max_memory,
         save_quantized=save_quantized,
         draft_quant=draft_quant,
+        parallel=parallel,
         folding=folding,
     )
     return drain(load_events(request))

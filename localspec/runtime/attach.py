@@ -6,15 +6,16 @@ Another may take its place later: the target's weights and the conversation in i
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import msgspec
 import torch
 
 from localspec.core import calibration
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError, UsageError
-from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready, SpecCard
+from localspec.core.events import DraftLength, Loading, Mode, ModelCard, Notice, Ready, SpecCard
 from localspec.core.requests import AskedDraft, ChangeDrafter, SpecWish, draft_length
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
@@ -23,6 +24,7 @@ from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.drafters.translated import TranslatedDrafter
 from localspec.engine.memory import give_back
+from localspec.engine.passes import can_batch
 from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Drafter, Resident, is_layered
 from localspec.engine.session import Session
@@ -41,6 +43,7 @@ from localspec.runtime.notices import graph_notices
 from localspec.runtime.opened import Opened, Opening, plan_request, swept_key
 from localspec.runtime.parts import Parts
 from localspec.runtime.sampling_defaults import defaults
+from localspec.runtime.slots import Slots
 from localspec.runtime.translating import Translating
 
 
@@ -48,28 +51,58 @@ def attach(
     opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool = False
 ) -> Generator[Opening, None, Model]:
     """Attaches a drafter and a session to an open target; several Models can share one that none of them owns."""
+    parts = yield from make_parts(opened, draft, k, owns_target=owns_target)
+    yield parts.ready
+    return Model(parts)
+
+
+def attach_slots(opened: Opened) -> Generator[Opening, None, Slots]:
+    """Attaches what was asked for, as often as was planned; the target belongs to it."""
+    parallel = opened.plan.parallel
+    parts = yield from make_parts(opened, opened.request.draft, opened.request.k, owns_target=True)
+    if parallel > 1 and not parts.can_be_twice:
+        yield one_at_a_time(parts, asked=opened.request.weights.parallel != "auto")
+        parallel = 1
+    if parallel > 1:
+        parts = replace(parts, threads=None)  # rows of others would be timed with its own
+    every = (parts, *(parts.beside() for _ in range(parallel - 1)))
+    slots = Slots(*map(Model, every))
+    yield slots.ready
+    return slots
+
+
+def one_at_a_time(parts: Parts, *, asked: bool) -> Notice:
+    """The notice that only one answer can be written at once, and why."""
+    level: Literal["warning", "info"] = "warning" if asked else "info"
+    if not can_batch(parts.target):
+        message = f"One answer is written at a time: transformers runs {parts.ready.model.name}."
+        return Notice(level, "parallel", message)
+    has_two = parts.drafting.translating is not None
+    why = "its drafter has another tokenizer" if has_two else "transformers runs its drafter"
+    return Notice(level, "parallel", f"One answer is written at a time: {why}.", "For more, use --draft lookup.")
+
+
+def make_parts(
+    opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool
+) -> Generator[Loading | Notice, None, Parts]:
     choice = opened.choice
     if draft != opened.request.draft or choice.snapshot is None:  # comparing two tokenizers takes seconds
         choice = chosen(opened, draft)
     drafting = yield from make_drafting(opened, choice, k)
     target = opened.target
     yield from graph_notices((target, *drafting.decoders))
-    ready = Ready(card(opened), drafting.spec, measure_memory(opened.threads, target, *drafting.decoders))
-    yield ready
-    return Model(
-        Parts(
-            ready,
-            opened.prompter,
-            Session(target, drafting.drafter, device=str(target.device)),
-            target,
-            drafting,
-            defaults=defaults(opened.entry, opened.snapshot),
-            stop_ids=frozenset(opened.snapshot.eos_ids),
-            owned=(target, opened.prompter, *filter(None, [opened.mark])) if owns_target else (),
-            threads=Threads(possible(), opened.threads) if owns_target and opened.may_change_threads else None,
-            folding=opened.folding,
-            another=partial(another, opened),
-        )
+    return Parts(
+        Ready(card(opened), drafting.spec, measure_memory(opened.threads, target, *drafting.decoders)),
+        opened.prompter,
+        Session(target, drafting.drafter, device=str(target.device)),
+        target,
+        drafting,
+        defaults=defaults(opened.entry, opened.snapshot),
+        stop_ids=frozenset(opened.snapshot.eos_ids),
+        owned=(target, opened.prompter, *filter(None, [opened.mark])) if owns_target else (),
+        threads=Threads(possible(), opened.threads) if owns_target and opened.may_change_threads else None,
+        folding=opened.folding,
+        another=partial(another, opened),
     )
 
 
@@ -98,22 +131,41 @@ def make_drafting(
     k = choice.k if k == "auto" else draft_length(k)
     own = yield from draft_decoder(choice, opened)
     translating = open_translating(opened, choice)
-    named = make_drafter(choice, opened.target, own, translating)
-    lookup = LookupDrafter() if choice.lookup else named if isinstance(named, LookupDrafter) else None
     if choice.notice:
         yield choice.notice
-    wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
-    return Drafting(
-        spec(choice, k, wish),
-        guarded(named, lookup),
-        SteerablePolicy(wish.mode, wish.k, opened.request.probe_every),
-        greedy=choice.greedy,
-        decoders=(own,) if own is not None else (),
-        mark=mark,
-        lookup=lookup,
-        translating=translating,
-    )
+    made = Making(choice, k, opened.request.mode, opened.request.probe_every)
+    return replace(made.drafting(opened.target, own, translating), mark=mark)
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What a drafter is made by, for one decoder of the target's weights after another."""
+
+    choice: draft_choice.Choice
+    k: DraftLength
+    mode: Mode
+    probe_every: int
+
+    def drafting(self, target: Resident, own: Resident | None, translating: Translating | None = None) -> Drafting:
+        choice = self.choice
+        named = make_drafter(choice, target, own, translating)
+        lookup = LookupDrafter() if choice.lookup else named if isinstance(named, LookupDrafter) else None
+        wish = SpecWish.of(self.k, self.mode) if choice.kind != "off" else SpecWish("off")
+        return Drafting(
+            spec(choice, self.k, wish),
+            guarded(named, lookup),
+            SteerablePolicy(wish.mode, wish.k, self.probe_every),
+            greedy=choice.greedy,
+            decoders=(own,) if own is not None else (),
+            lookup=lookup,
+            translating=translating,
+            beside=partial(self.beside, own) if translating is None and (own is None or can_batch(own)) else None,
+        )
+
+    def beside(self, own: Resident | None, target: Resident) -> Drafting:
+        """The same for another decoder of the target's weights."""
+        return self.drafting(target, own.beside() if own is not None and can_batch(own) else None)
 
 
 def open_translating(opened: Opened, choice: draft_choice.Choice) -> Translating | None:

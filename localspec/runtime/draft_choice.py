@@ -18,7 +18,7 @@ from localspec.engine.arch import Arch
 from localspec.engine.drafters import table
 from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP, DraftTarget
 from localspec.engine.generic_arch import read_any
-from localspec.loading.plan_request import check_context, check_memory
+from localspec.loading.plan_request import check_context, check_memory, check_parallel
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
@@ -65,6 +65,7 @@ def check(request: LoadRequest) -> None:
     draft_length(request.k)
     check_memory(request.weights.max_memory)
     check_context(request.weights.ctx)
+    check_parallel(request.weights.parallel)
     check_threads(request.weights.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -21,7 +22,8 @@ from localspec.runtime.translating import Translating
 class Drafting:
     """`decoders` are the drafter's own, closed with it; `mark`: that its files are in use. `greedy`: it drafts its most
     likely tokens. `lookup` is the look-up that drafts alone or in front; `translating` is a drafter's with another
-    tokenizer."""
+    tokenizer. `beside` makes the same for another decoder of the target's weights, on the same weights of its own; None
+    where that cannot be."""
 
     spec: SpecCard
     drafter: Drafter
@@ -31,6 +33,7 @@ class Drafting:
     mark: Lock | None = None
     lookup: LookupDrafter | None = None
     translating: Translating | None = None
+    beside: Callable[[Resident], Drafting] | None = None
 
     def close(self) -> None:
         """Frees its memory. Twice does no harm."""

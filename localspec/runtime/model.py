@@ -23,7 +23,7 @@ from localspec.core.errors import (
     first_line,
 )
 from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Prefill, Ready, SpecCard, Stats, Step
-from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish, draft_length
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 from localspec.core.trace import TracedRound
 from localspec.engine.beams import beam_search
 from localspec.engine.decode import decode
@@ -35,10 +35,10 @@ from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.passes import can_batch
 from localspec.engine.policy.steerable import SteerablePolicy
-from localspec.engine.protocols import Policy, Round, Sampler, is_layered
+from localspec.engine.protocols import Policy, Resident, Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
 from localspec.engine.samplers import make_sampler
-from localspec.engine.session import Reading, Session
+from localspec.engine.session import Reading, Session, common_prefix_length
 from localspec.engine.shortlist import drafter_bytes
 from localspec.loading.devices import is_lost
 from localspec.models.folding import READ_AS
@@ -73,6 +73,7 @@ class Model:
         self.tally.add(parts.ready)
         self._held: Parts | None = parts
         self._answering = threading.Lock()
+        self._wish: SpecWish | None = None  # of the answer under way, where it has one of its own
         self._read_by_drafters = 0  # bytes, by drafters that were dropped
         self._notice: Notice | None = None
         self._flat_noticed = False
@@ -89,8 +90,13 @@ class Model:
         The next answer may begin when this one has ended, was closed or was garbage-collected. `trace` is called with
         every round before its Step; its time is not counted. A search of beams has none.
         """
-        with self._alone(), self._temporary_drafter(request.exit_layer if request.beams == 1 else None):
+        exit_layer = request.exit_layer if request.beams == 1 else None
+        with self._alone(), self._steered(request.wish), self._temporary_drafter(exit_layer):
             yield from self._answer(request, cancelled, trace)
+
+    @property
+    def is_answering(self) -> bool:
+        return self._answering.locked()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
@@ -162,14 +168,28 @@ class Model:
         yield self._tallied(Done(reason, measured))
 
     def steer(self, wish: SpecWish) -> SpecCard:
-        """Changes how the next rounds draft, also in the middle of an answer; from any thread. Nothing changes
-        without a drafter."""
-        wish = SpecWish(wish.mode, draft_length(wish.k))
-        wish = SpecWish.of(wish.k) if wish.mode == "on" and wish.k != "auto" else wish  # on with 0 is off
+        """Changes how the next rounds draft, also in the middle of an answer that has no wish of its own; from any
+        thread. Nothing changes without a drafter."""
+        wish = wish.checked
         if self.spec.kind != "off":
-            self._parts.drafting.policy.steer(wish.mode, wish.k)
             self.spec = msgspec.structs.replace(self.spec, mode=wish.mode, k=wish.k)
+            if self._wish is None:
+                self._parts.drafting.policy.steer(wish.mode, wish.k)
         return self.spec
+
+    @contextmanager
+    def _steered(self, wish: SpecWish | None) -> Iterator[None]:
+        """Drafts in the way that one answer asks for."""
+        if wish is None or self.spec.kind == "off":
+            yield
+            return
+        self._wish, policy = wish.checked, self._parts.drafting.policy
+        policy.steer(self._wish.mode, self._wish.k)
+        try:
+            yield
+        finally:
+            self._wish = None
+            policy.steer(self.spec.mode, self.spec.k)
 
     def change_drafter(self, asked: ChangeDrafter) -> Generator[Loading | Notice | Ready, None, None]:
         """Drafts with another drafter from now on, then Ready again. Weights and conversation of the target stay; what
@@ -206,6 +226,38 @@ class Model:
             kv_bytes=sum(decoder.cache.num_bytes for decoder in decoders),
         )
         return msgspec.structs.replace(self.ready, spec=self.spec, memory=memory)
+
+    # --- beside others on the same target
+
+    def draft_like(self, other: Model | None) -> None:
+        """Drafts as another Model on the same target does, on the same weights; None drafts nothing."""
+        parts = self._parts
+        alike = other and other._parts.drafting.beside
+        reason = FAILED if other is None else other.spec.reason
+        drafting = alike(parts.target) if alike else without_drafter(parts.drafting.policy, reason)
+        self._draft_by(drafting)
+        self.ready = self._ready_again()
+        self.tally.add(self.ready)
+
+    @property
+    def decoders(self) -> tuple[Resident, ...]:
+        """The target's first, then the drafter's own."""
+        return self._parts.decoders
+
+    def prompt_ids(self, request: GenerateRequest, cancelled: Callable[[], bool] | None = None) -> list[int]:
+        """The prompt as ids; of an answer that is continued, what stands before it."""
+        request = self._folded(request)
+        if request.continues:
+            request = msgspec.structs.replace(request, messages=(request.messages or ())[:-1])
+        return encoded(request, self._parts.prompter.using(request.template, cancelled))
+
+    def num_reusable(self, ids: list[int]) -> int:
+        """How many tokens of a prompt's beginning the cache holds; 0 where that is less than half of what it holds, and
+        the prompt is of another conversation."""
+        known, prompter = self._session.tokens, self._parts.prompter
+        spelled = keep_spelling(known, ids, prompter.control_ids, prompter.tokenizer.decode)
+        shared = common_prefix_length(known, spelled)
+        return shared if 2 * shared >= len(known) else 0
 
     def forget(self) -> None:
         """Drop the conversation from the cache: the next prompt is read from its start."""
@@ -283,9 +335,7 @@ class Model:
 
     def _prompt(self, request: GenerateRequest, prompter: AnyPrompter) -> list[int]:
         """The prompt as ids, in the session's spelling where the text is equal."""
-        ids = prompter.text(request.prompt or "") if request.messages is None else prompter.chat(request.messages)
-        if not ids:
-            raise UsageError("The prompt is empty.", hint="Give some text to continue.")
+        ids = encoded(request, prompter)
         return keep_spelling(self._session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
 
     def _turns_over(self, request: GenerateRequest) -> int:
@@ -391,6 +441,13 @@ class Model:
 
     def _bytes_read(self) -> int:
         return self._read_by_drafters + sum(decoder.bytes_read for decoder in self._parts.decoders)
+
+
+def encoded(request: GenerateRequest, prompter: AnyPrompter) -> list[int]:
+    ids = prompter.text(request.prompt or "") if request.messages is None else prompter.chat(request.messages)
+    if not ids:
+        raise UsageError("The prompt is empty.", hint="Give some text to continue.")
+    return ids
 
 
 def timed(items: Iterator[Item]) -> Iterator[tuple[float, Item]]:

@@ -31,23 +31,22 @@ from localspec.models.prequantised.stored import stored_format
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime import draft_choice
 from localspec.runtime import loaded as loaded_models
-from localspec.runtime.attach import attach
-from localspec.runtime.model import Model
+from localspec.runtime.attach import attach_slots
 from localspec.runtime.opened import Opened, Opening, plan_request
+from localspec.runtime.slots import Slots
 
 
-def open_model(request: LoadRequest) -> Generator[Opening, None, Model]:
-    """Loading and Notices, then Ready; returns the Model, to which all of it belongs."""
+def open_model(request: LoadRequest) -> Generator[Opening, None, Slots]:
+    """Loading and Notices, then Ready; returns the Slots, to which all of it belongs."""
     with gpu_faults():
         return (yield from without_repeats(open_whole(request)))
 
 
-def open_whole(request: LoadRequest) -> Generator[Opening, None, Model]:
-    opened = yield from open_target(request)
-    return (yield from attach(opened, request.draft, request.k, owns_target=True))
+def open_whole(request: LoadRequest) -> Generator[Opening, None, Slots]:
+    return (yield from attach_slots((yield from open_target(request))))
 
 
-def without_repeats(steps: Generator[Opening, None, Model]) -> Generator[Opening, None, Model]:
+def without_repeats(steps: Generator[Opening, None, Slots]) -> Generator[Opening, None, Slots]:
     """Drops Notices that the draft repeats after the target."""
     seen: set[tuple[str, str]] = set()
 
@@ -85,7 +84,8 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
         yield Notice("info", "save_quantized", message)
     if is_generic(snapshot.config):
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
-    threads = choose_threads(target, request.weights.threads, every=plan.resident is not None)
+    is_offloaded = plan.resident is not None
+    threads = choose_threads(target, request.weights.threads, every=is_offloaded, width=plan.parallel)
     return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, marked, folding)
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from localspec.core.events import Loading, Notice, Ready
 from localspec.core.requests import ChangeDrafter, SamplingOptions
+from localspec.engine.passes import can_batch
 from localspec.engine.protocols import Resident
 from localspec.engine.session import Session
 from localspec.loading.threads import Threads
@@ -41,6 +42,20 @@ class Parts:
     def decoders(self) -> tuple[Resident, ...]:
         """The target's first; their weight reads are counted."""
         return (self.target, *self.drafting.decoders)
+
+    @property
+    def can_be_twice(self) -> bool:
+        """Whether others can stand beside them, on the same weights."""
+        return can_batch(self.target) and self.drafting.beside is not None
+
+    def beside(self) -> Parts:
+        """The parts of another Model on the same weights, whose count of threads stays."""
+        assert can_batch(self.target)
+        assert self.drafting.beside is not None
+        target = self.target.beside()
+        drafting = self.drafting.beside(target)
+        session = Session(target, drafting.drafter, device=str(target.device))
+        return replace(self, session=session, target=target, drafting=drafting, owned=(target,), threads=None)
 
     def drafted_by(self, drafting: Drafting) -> Parts:
         """The parts with another drafter, in step with the same conversation; the one before is closed."""

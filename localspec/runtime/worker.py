@@ -1,7 +1,7 @@
 """The engine in a child process: requests in, events out, over one pipe; ending the child is the unload.
 
-The child is spawned, speaks msgpack, one message an event, and prints into a log file. Knows no screen. The parent's
-side imports no torch.
+The child is spawned, speaks msgpack, one message an event with the number of its request, and prints into a log file.
+It answers as many requests at once as it was loaded for. Knows no screen. The parent's side imports no torch.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ import pkgutil
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.sharedctypes import Synchronized
-from pathlib import Path
+from multiprocessing.sharedctypes import Synchronized, SynchronizedArray
 from typing import TYPE_CHECKING, Any  # Any: a sampling option has a type of its own
 
 import msgspec
 
-from localspec.core import paths
 from localspec.core.drain import drain
-from localspec.core.errors import ContextOverflow, EngineDied, LocalspecError, UsageError
+from localspec.core.errors import EngineDied
 from localspec.core.events import AnyEvent, Failure, Ready, Steered
-from localspec.core.plain_file import plain
 from localspec.core.requests import (
     SAMPLING_FIELDS,
     ChangeDrafter,
@@ -37,16 +35,18 @@ from localspec.core.requests import (
     SpecWish,
 )
 from localspec.core.sanitize import clean
+from localspec.runtime.failures import failure, log_file
 
 if TYPE_CHECKING:
-    from localspec.runtime.model import Model
+    from localspec.runtime.slots import Slots
 
 SPAWN = multiprocessing.get_context("spawn")
-EVENTS = msgspec.msgpack.Decoder(AnyEvent)
+EVENTS = msgspec.msgpack.Decoder(tuple[int | None, AnyEvent])
 Request = GenerateRequest | SpecWish | ChangeDrafter
 MESSAGES = msgspec.msgpack.Decoder(tuple[Request, dict[str, Any]])
 ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.runtime.open:open_model"
+MOST_OPEN = 1024  # requests that have no last event yet
 MOST_LOG_BYTES = 1 << 20  # then the next start begins another, and keeps this one beside it
 DIED = Failure(EngineDied.code, "The engine stopped.", "Load it again; what was written is kept.", EngineDied.exit_code)
 
@@ -60,9 +60,9 @@ class EngineProcess:
     def __init__(self, request: LoadRequest, opener: str = OPEN_MODEL) -> None:
         self._pipe, theirs = SPAWN.Pipe()
         self._theirs: Connection | None = theirs
-        # The number of the last answer to be stopped: a flag would be lost between two answers.
-        self._stopped: Synchronized[int] = SPAWN.Value("q", -1)
-        # How many requests to steer were ever sent: cheaper to read than the pipe.
+        # The numbers of answers to be stopped, each at its own position: a flag would be lost between two answers.
+        self._stopped: SynchronizedArray[int] = SPAWN.Array("q", [-1] * MOST_OPEN)
+        # How many messages were ever begun to be sent: cheaper to read than the pipe.
         self._sent: Synchronized[int] = SPAWN.Value("q", 0)
         self._asked = -1
         self._lock = threading.Lock()
@@ -84,40 +84,51 @@ class EngineProcess:
 
     def events(self) -> Iterator[AnyEvent]:
         """The child's events until it ends; then Failure, unless it was closed on purpose."""
+        return (event for _, event in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[int | None, AnyEvent]]:
+        """The same, each with the number of the request that it is of, if it is of one."""
         event: AnyEvent | None = None
         ready = False
         while True:
             try:
-                event = EVENTS.decode(self._pipe.recv_bytes())
+                number, event = EVENTS.decode(self._pipe.recv_bytes())
             except (EOFError, OSError, msgspec.DecodeError):
                 reported = isinstance(event, Failure) and (not ready or event.code == EngineDied.code)
                 if not self._closed and not reported:
-                    yield DIED
+                    yield None, DIED
                 return
             ready = ready or isinstance(event, Ready)
-            yield event
+            yield number, event
 
-    def ask(self, request: GenerateRequest) -> None:
-        """Queues an answer; a child that has ended says so through `events`."""
+    def ask(self, request: GenerateRequest) -> int:
+        """Queues an answer, and returns its number; a child that has ended says so through `events`."""
         with self._lock:
             self._asked += 1
-            with suppress(OSError):
-                self._pipe.send_bytes(packed(request))
+            self._send(request)
+            return self._asked
 
     def steer(self, wish: SpecWish) -> None:
         """Changes how the next rounds draft; the event Steered confirms it."""
-        with self._lock, suppress(OSError):
-            self._pipe.send_bytes(packed(wish))
-            self._sent.value += 1
+        with self._lock:
+            self._send(wish)
 
     def change_drafter(self, asked: ChangeDrafter) -> None:
         """Queues another drafter, behind the answers asked for before; the event Ready confirms it."""
-        with self._lock, suppress(OSError):
-            self._pipe.send_bytes(packed(asked))
+        with self._lock:
+            self._send(asked)
 
-    def cancel(self) -> None:
-        """The answer asked for last ends before its next forward."""
-        self._stopped.value = self._asked
+    def cancel(self, number: int | None = None) -> None:
+        """The answer of this number, else the one asked for last, ends before its next forward."""
+        number = self._asked if number is None else number
+        self._stopped[number % MOST_OPEN] = number
+
+    def _send(self, message: Request) -> None:
+        self._sent.value += (
+            1  # before: the child then reads on, and a message that is longer than the pipe gets through
+        )
+        with suppress(OSError):
+            self._pipe.send_bytes(packed(message))
 
     def close(self) -> None:
         """End the child. Twice does no harm."""
@@ -150,34 +161,75 @@ def unpacked(content: bytes) -> Request:
 
 
 class Inbox:
-    """The parent's messages, in order; a SpecWish can be taken early, between two rounds, and requests then wait."""
+    """The parent's messages, in order."""
 
     def __init__(self, pipe: Connection, sent: Synchronized[int]) -> None:
         self._pipe, self._sent = pipe, sent
-        self._waiting: deque[GenerateRequest | ChangeDrafter] = deque()
         self._taken = 0
 
-    def next(self) -> Request:
-        return self._waiting.popleft() if self._waiting else self._receive()
-
-    def wishes(self) -> Iterator[SpecWish]:
-        """The requests to change speculation that have arrived."""
+    def arrived(self) -> Iterator[Request]:
+        """Yields those that are there, or on their way."""
         while self._taken < self._sent.value:
-            match self._receive():
-                case SpecWish() as wish:
-                    yield wish
-                case request:
-                    self._waiting.append(request)
+            yield self.next()
 
-    def _receive(self) -> Request:
+    def next(self) -> Request:
+        """Waits for one."""
         message = unpacked(self._pipe.recv_bytes())
-        self._taken += isinstance(message, SpecWish)
+        self._taken += 1
         return message
+
+
+class Desk:
+    """What is asked, and answered: as many at once as there are slots, and the others in their order. A SpecWish holds
+    from the next round on."""
+
+    def __init__(self, inbox: Inbox, pipe: Connection, slots: Slots, stopped: SynchronizedArray[int]) -> None:
+        self._inbox, self._pipe, self._slots, self._stopped = inbox, pipe, slots, stopped
+        self._waiting: deque[GenerateRequest | ChangeDrafter] = deque()
+        self._begun = 0
+
+    def work(self) -> None:
+        """Answers until the pipe closes; requests are taken between two forwards."""
+        while True:
+            if not self._waiting and not self._slots.answering:
+                self._take(self._inbox.next())
+            self._take(*self._inbox.arrived())
+            while self._waiting and self._begin(self._waiting[0]):
+                self._waiting.popleft()
+            self._slots.step()
+
+    def _take(self, *messages: Request) -> None:
+        for message in messages:
+            if isinstance(message, SpecWish):
+                tell(self._pipe, Steered(self._slots.steer(message)))
+            else:
+                self._waiting.append(message)
+
+    def _begin(self, asked: GenerateRequest | ChangeDrafter) -> bool:
+        """Whether its time has come: a request's with a free slot, a drafter's when nothing is answered."""
+        if isinstance(asked, ChangeDrafter):
+            if self._slots.answering:
+                return False
+            for event in self._slots.change_drafter(asked):
+                tell(self._pipe, event)
+            return True
+        if not self._slots.has_free:
+            return False
+        number, self._begun = self._begun, self._begun + 1
+        self._slots.start(asked, partial(self._report, number), partial(self._is_stopped, number))
+        return True
+
+    def _is_stopped(self, number: int) -> bool:
+        return self._stopped[number % MOST_OPEN] == number
+
+    def _report(self, number: int, event: AnyEvent) -> None:
+        tell(self._pipe, event, number)
+        self._take(*self._inbox.arrived())
 
 
 def child(
     pipe: Connection,
-    shared: tuple[Synchronized[int], Synchronized[int]],
+    shared: tuple[SynchronizedArray[int], Synchronized[int]],
     request: LoadRequest,
     opener: str,
     log: str,
@@ -185,19 +237,9 @@ def child(
     """The child's life: load, then answer until the pipe closes."""
     quieten(log)
     stopped, sent = shared
-    inbox, asked = Inbox(pipe, sent), 0
     try:
-        model = load(pipe, request, opener)
-        while True:
-            match inbox.next():
-                case SpecWish() as wish:
-                    tell(pipe, Steered(model.steer(wish)))
-                case ChangeDrafter() as drafter:
-                    for event in to_the_end(model.change_drafter(drafter)):
-                        tell(pipe, event)
-                case GenerateRequest() as message:
-                    answer(inbox, pipe, model, message, lambda number=asked: stopped.value >= number)  # type: ignore[misc]
-                    asked += 1
+        slots = drain(pkgutil.resolve_name(opener)(request), partial(tell, pipe))
+        Desk(Inbox(pipe, sent), pipe, slots, stopped).work()
     except (EOFError, OSError):
         pass  # the parent is gone
     except Exception as fault:
@@ -229,55 +271,5 @@ def quieten(log: str) -> None:
     print(f"--- {datetime.now():%Y-%m-%d %H:%M:%S}, process {os.getpid()}")
 
 
-def load(pipe: Connection, request: LoadRequest, opener: str) -> Model:
-    model: Model = drain(pkgutil.resolve_name(opener)(request), lambda event: tell(pipe, event))
-    return model
-
-
-def answer(
-    inbox: Inbox, pipe: Connection, model: Model, request: GenerateRequest, cancelled: Callable[[], bool]
-) -> None:
-    """Sends one answer's events; between two rounds it applies the requests that have arrived."""
-    for event in to_the_end(model.answer(request, cancelled)):
-        tell(pipe, event)
-        for wish in inbox.wishes():
-            tell(pipe, Steered(model.steer(wish)))
-
-
-def to_the_end(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
-    """The events; an error becomes a Failure and the engine lives on, unless it is EngineDied."""
-    try:
-        yield from events
-    except EngineDied:
-        raise
-    except Exception as fault:
-        yield failure(fault)
-
-
-def failure(fault: Exception) -> Failure:
-    """An error as a reader sees it; the traceback of a foreign one goes to the log."""
-    if isinstance(fault, LocalspecError):
-        over = (fault.turns_over, fault.prompt_n) if isinstance(fault, ContextOverflow) else ()
-        return Failure(fault.code, fault.message, fault.hint, fault.exit_code, *over)
-    import traceback
-
-    traceback.print_exception(fault)
-    log = log_file()
-    details = f"Details are in {log}." if log != os.devnull else "Set LOCALSPEC_STATE_DIR to a folder to see details."
-    return Failure("engine", f"The engine failed ({type(fault).__name__}).", details, 1)
-
-
-def log_file(log_of: Callable[[], Path] = paths.engine_log) -> str:
-    """The file that the child prints into; os.devnull without a folder to write in."""
-    try:
-        log = log_of()
-        if log.exists():
-            plain(log)
-        log.open("a").close()
-    except (OSError, UsageError):
-        return os.devnull
-    return str(log)
-
-
-def tell(pipe: Connection, event: AnyEvent) -> None:
-    pipe.send_bytes(ENCODE(event))
+def tell(pipe: Connection, event: AnyEvent, number: int | None = None) -> None:
+    pipe.send_bytes(ENCODE((number, event)))

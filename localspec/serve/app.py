@@ -78,7 +78,8 @@ class Site:
             fault = of_failure(self.host.failure)
             raise RequestRefused(503, fault.message, code=fault.code, kind=fault.kind)
         self.host.check_loaded()
-        return Json({"status": "ok", "model": self.served.name, "loaded": self.host.state == "ready"})
+        is_loaded, parallel = self.host.state == "ready", self.host.parallel
+        return Json({"status": "ok", "model": self.served.name, "parallel": parallel, "loaded": is_loaded})
 
     async def models(self, _: Request) -> Response:
         return Json({"object": "list", "data": [self._model()]})
@@ -93,6 +94,7 @@ class Site:
             waiting=self.queue.waiting,
             starts=self.host.starts,
             is_loaded=self.host.state == "ready",
+            parallel=self.host.parallel,
         )
         return PlainTextResponse(text, media_type=MEDIA_TYPE)
 

@@ -42,11 +42,13 @@ class StreamOptions(Wire, frozen=True):
 
 
 class SpecFields(Wire, frozen=True):
-    """How to speculate for this answer; `tokens`: say who wrote each token."""
+    """How to speculate for this answer; `tokens`: say who wrote each token; `chat`: a person waits for it, and it goes
+    ahead of others that wait."""
 
     spec: Mode | None = None
     k: int | Literal["auto", "heuristic"] | None = None
     tokens: bool = False
+    chat: bool = False
 
 
 class Part(Wire, frozen=True):
@@ -114,8 +116,10 @@ class Speculation(msgspec.Struct, frozen=True):
     mode: Mode | None = None
     k: DraftLength | None = None
 
-    def over(self, usual: SpecWish) -> SpecWish:
-        """The server's usual way with what the request says of it."""
+    def over(self, usual: SpecWish) -> SpecWish | None:
+        """The server's usual way with what the request says of it; None where it says nothing."""
+        if self == Speculation():
+            return None
         if self.mode == "off":
             return SpecWish("off")
         if self.k is not None:
@@ -132,6 +136,7 @@ class Asked(msgspec.Struct, frozen=True):
     include_usage: bool = False
     timings_per_token: bool = False
     tokens: bool = False
+    chat: bool = False
     speculation: Speculation = Speculation()
     limit_field: str = "max_tokens"
 
@@ -216,6 +221,7 @@ def asked(body: Body, request: GenerateRequest) -> Asked:
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         timings_per_token=bool(body.timings_per_token),
         tokens=spec.tokens,
+        chat=spec.chat,
         speculation=speculation_of(spec),
     )
 

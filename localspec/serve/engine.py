@@ -1,4 +1,4 @@
-"""The engine behind the server: loaded, asked one request at a time, unloaded when idle, loaded again when it dies.
+"""The engine behind the server: loaded, asked several requests at once, unloaded when idle, loaded again when it dies.
 
 Lives in one event loop; a thread reads each engine's events. Knows no HTTP and no queue.
 """
@@ -14,8 +14,8 @@ from typing import Literal, Protocol
 import msgspec
 
 from localspec.core.errors import EngineDied
-from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Ready, SpecCard, Steered
-from localspec.core.requests import GenerateRequest, SpecWish
+from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Ready
+from localspec.core.requests import GenerateRequest
 from localspec.serve.faults import loading, not_loaded
 
 State = Literal["unloaded", "loading", "waking", "ready", "failed", "closed"]
@@ -28,18 +28,17 @@ class Engine(Protocol):
     """What the server needs of an engine, wherever it runs."""
 
     def start(self) -> None: ...
-    def events(self) -> Iterator[AnyEvent]: ...
-    def ask(self, request: GenerateRequest) -> None: ...
-    def steer(self, wish: SpecWish) -> None: ...
-    def cancel(self) -> None: ...
+    def numbered(self) -> Iterator[tuple[int | None, AnyEvent]]: ...
+    def ask(self, request: GenerateRequest) -> int: ...
+    def cancel(self, number: int) -> None: ...
     def close(self) -> None: ...
 
 
 class Answer:
-    """One answer under way. `over` is called once, when the engine is free again."""
+    """One answer under way, by its number. `over` is called once, when its slot is free again."""
 
-    def __init__(self, engine: Engine, over: Callable[[], object]) -> None:
-        self._engine, self._over = engine, over
+    def __init__(self, engine: Engine, number: int, over: Callable[[], object]) -> None:
+        self._engine, self.number, self._over = engine, number, over
         self._events: asyncio.Queue[AnyEvent | None] = asyncio.Queue()
         self.is_over = False
 
@@ -50,7 +49,7 @@ class Answer:
     def cancel(self) -> None:
         """The engine stops before its next forward; Done is then the last event."""
         if not self.is_over:
-            self._engine.cancel()
+            self._engine.cancel(self.number)
 
     def put(self, event: AnyEvent) -> None:
         self._events.put_nowait(event)
@@ -78,13 +77,11 @@ class Host:
         self.state: State = "unloaded"
         self.progress: Loading | None = None
         self.ready: Ready | None = None
-        self.spec: SpecCard | None = None
         self.failure = ENDED
         self.starts = 0
         self.settled = asyncio.Event()
         self._engine: Engine | None = None
-        self._answer: Answer | None = None
-        self.usual = self._wish = SpecWish()  # how the engine speculates, by its load and now
+        self._answers: dict[int, Answer] = {}  # under way, by number
         self._idle: asyncio.TimerHandle | None = None
         self._is_fragile = False  # it was loaded because it had died, and has answered nothing since
 
@@ -113,19 +110,22 @@ class Host:
         """Whether waiting for it leads nowhere."""
         return self.state in ("failed", "closed")
 
-    def ask(self, request: GenerateRequest, wish: SpecWish, over: Callable[[], object]) -> Answer:
-        """Starts an answer; RequestRefused where the model could not be loaded. The one before must be over."""
+    @property
+    def parallel(self) -> int:
+        """How many answers the engine writes at once, as far as that is known."""
+        return self.ready.parallel if self.ready is not None else 1
+
+    def ask(self, request: GenerateRequest, over: Callable[[], object]) -> Answer:
+        """Starts an answer; RequestRefused where the model could not be loaded."""
         if self.state != "ready" or self._engine is None:
             raise not_loaded(self.failure)
-        assert self._answer is None
         self._stay()
-        self._steer(wish)
-        self._answer = Answer(self._engine, over)
-        self._engine.ask(request)
-        return self._answer
+        answer = Answer(self._engine, self._engine.ask(request), over)
+        self._answers[answer.number] = answer
+        return answer
 
     def close(self) -> None:
-        """End the engine; an answer under way ends with a Failure."""
+        """End the engine; answers under way end with a Failure."""
         self._stay()
         self.failure = STOPPED
         self._drop("closed", STOPPED)
@@ -142,45 +142,36 @@ class Host:
         loop = asyncio.get_running_loop()
         Thread(target=read, args=(engine, loop, self._receive), name="engine", daemon=True).start()
 
-    def _receive(self, engine: Engine, event: AnyEvent | None) -> None:
+    def _receive(self, engine: Engine, event: AnyEvent | None, number: int | None = None) -> None:
         """Takes an event in the loop; those of an engine that was replaced are ignored."""
         if engine is not self._engine:
             return
         match event:
             case None:
                 self._gone(ENDED)
+            case _ if number is not None:
+                self._put(number, event)
             case Failure() if self.state != "ready" or event.code == EngineDied.code:
                 self._gone(event)
             case Loading():
                 self.progress = event
                 self._seen(event)
             case Ready():
-                self.ready, self.spec = event, event.spec
-                self.usual = self._wish = SpecWish(event.spec.mode, event.spec.k)
+                self.ready = event
                 self._seen(event)
                 self._enter("ready")
                 self._go_idle()
-            case Steered():
-                self.spec = event.spec
-                self._changed()
-            case Notice() if self._answer is None:
+            case Notice():
                 self._seen(event)
-            case _ if self._answer is not None:
-                self._put(self._answer, event)
 
-    def _put(self, answer: Answer, event: AnyEvent) -> None:
+    def _put(self, number: int, event: AnyEvent) -> None:
+        answer = self._answers[number]
         if isinstance(event, Done | Failure):
-            self._answer = None
+            del self._answers[number]
             self._is_fragile = False
-            self._steer(self.usual)
-            self._go_idle()
+            if not self._answers:
+                self._go_idle()
         answer.put(event)
-
-    def _steer(self, wish: SpecWish) -> None:
-        """Speculates so from now on: one request's way ends with its answer."""
-        if wish != self._wish and self._engine is not None:
-            self._wish = wish
-            self._engine.steer(wish)
 
     def _gone(self, failure: Failure) -> None:
         """The engine ended: what it answered fails, and it is loaded again; twice without an answer is too often."""
@@ -195,14 +186,14 @@ class Host:
 
     def _drop(self, state: State, failure: Failure, *, reload: bool = False) -> None:
         engine, self._engine = self._engine, None
-        answer, self._answer = self._answer, None
+        answers, self._answers = self._answers, {}
         if engine is not None:
             Thread(target=engine.close, name="engine-close", daemon=False).start()
         self._enter(state)
         if reload:
             self._is_fragile = True
             self._load("loading")
-        if answer is not None:
+        for answer in answers.values():
             answer.put(failure)
 
     def _enter(self, state: State) -> None:
@@ -224,17 +215,17 @@ class Host:
             self._idle = None
 
 
-def read(engine: Engine, loop: asyncio.AbstractEventLoop, receive: Callable[[Engine, AnyEvent | None], None]) -> None:
+def read(engine: Engine, loop: asyncio.AbstractEventLoop, receive: Callable[..., None]) -> None:
     """Runs in a thread: starts the engine and hands its events to the loop, then None."""
 
-    def push(event: AnyEvent | None) -> None:
+    def push(event: AnyEvent | None, number: int | None = None) -> None:
         with suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(receive, engine, event)
+            loop.call_soon_threadsafe(receive, engine, event, number)
 
     try:
         engine.start()
-        for event in engine.events():
-            push(event)
+        for number, event in engine.numbered():
+            push(event, number)
     except Exception as fault:  # whatever it is, the server must hear that the engine is gone
         push(Failure(EngineDied.code, f"The engine could not be started ({type(fault).__name__})."))
     push(None)

@@ -9,7 +9,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from localspec.core.events import AnyEvent, Loading, SpecCard
+from localspec.core.requests import SpecWish
 from localspec.serve.bodies import Asked
 from localspec.serve.engine import Answer, Host
 from localspec.serve.queue import Queue, Ticket
@@ -23,7 +26,7 @@ class Exchange:
     def __init__(self, host: Host, queue: Queue, asked: Asked, ping: float = PING) -> None:
         host.check_loaded()
         self._host, self.asked, self._ping = host, asked, ping
-        self._ticket: Ticket = queue.join()
+        self._ticket: Ticket = queue.join(ahead=asked.chat)
         self._answer: Answer | None = None
 
     @property
@@ -33,8 +36,16 @@ class Exchange:
 
     @property
     def spec(self) -> SpecCard:
-        assert self._host.spec is not None
-        return self._host.spec
+        """The drafter as it is used for this answer."""
+        assert self._host.ready is not None
+        usual, wish = self._host.ready.spec, self._wish
+        return usual if wish is None or usual.kind == "off" else replace(usual, mode=wish.mode, k=wish.k)
+
+    @property
+    def _wish(self) -> SpecWish | None:
+        assert self._host.ready is not None
+        usual = self._host.ready.spec
+        return self.asked.speculation.over(SpecWish(usual.mode, usual.k))
 
     def close(self) -> None:
         """Leaves the queue, or stops the answer. Twice does no harm."""
@@ -64,8 +75,8 @@ class Exchange:
         """The answer's events, after `turn`; none where the client left before."""
         if self._ticket.position < 0:
             return
-        wish = self.asked.speculation.over(self._host.usual)
-        self._answer = answer = self._host.ask(self.asked.request, wish, self._ticket.leave)
+        request = replace(self.asked.request, wish=self._wish) if self._host.ready else self.asked.request
+        self._answer = answer = self._host.ask(request, self._ticket.leave)
         while (event := await answer.next()) is not None:
             yield event
 

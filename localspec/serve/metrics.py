@@ -35,11 +35,12 @@ class Totals:
         accepted = tuple(sum(counts[position + 1 :]) for position in range(len(counts) - 1))
         self.at_position = tuple(map(sum, zip_longest(self.at_position, accepted, fillvalue=0)))
 
-    def text(self, *, answering: int, waiting: int, starts: int, is_loaded: bool) -> str:
+    def text(self, *, answering: int, waiting: int, starts: int, is_loaded: bool, parallel: int) -> str:
         """All metrics, in Prometheus' text format."""
         gauges = {
             f"{THEIRS}requests_processing": ("Requests that are answered.", answering),
             f"{THEIRS}requests_deferred": ("Requests that wait.", waiting),
+            f"{OURS}answers_parallel": ("Answers that are written at once, at most.", parallel),
             f"{OURS}model_loaded": ("1 while the model is in memory.", int(is_loaded)),
         }
         lines = [*self._counters(), *self._labelled()]

@@ -1,4 +1,5 @@
-"""The queue before the engine: one request is answered, a few wait in their order, and more are refused.
+"""The queue before the engine: as many requests are let in as it answers at once, a few wait in their order, and more
+are refused. A chat goes ahead of others that wait.
 
 Belongs to one event loop. Knows nothing about what is answered.
 """
@@ -10,14 +11,14 @@ from collections.abc import Callable
 
 from localspec.serve.faults import full
 
-WAITING = 4  # beside the one that is answered
+WAITING = 4  # beside those that are answered
 
 
 class Ticket:
     """A request in the queue. `position` 0: it is its turn; -1: it has left."""
 
-    def __init__(self, queue: Queue) -> None:
-        self._queue = queue
+    def __init__(self, queue: Queue, *, ahead: bool) -> None:
+        self._queue, self.ahead = queue, ahead
         self.moved = asyncio.Event()
 
     @property
@@ -30,40 +31,55 @@ class Ticket:
 
 
 class Queue:
-    """`changed` is called whenever a request joins or leaves."""
+    """`changed` is called whenever a request joins or leaves; `parallel`: how many are answered at once now."""
 
-    def __init__(self, changed: Callable[[], object], waiting: int = WAITING) -> None:
-        self._tickets: list[Ticket] = []
-        self._changed = changed
+    def __init__(
+        self, changed: Callable[[], object], parallel: Callable[[], int] = lambda: 1, waiting: int = WAITING
+    ) -> None:
+        self._answered: list[Ticket] = []
+        self._waiting: list[Ticket] = []
+        self._changed, self._parallel = changed, parallel
         self.most_waiting = waiting
 
     @property
     def answering(self) -> int:
-        return min(1, len(self._tickets))
+        return len(self._answered)
 
     @property
     def waiting(self) -> int:
-        return max(0, len(self._tickets) - 1)
+        return len(self._waiting)
 
     def check(self) -> None:
         """RequestRefused where too many wait."""
-        if len(self._tickets) > self.most_waiting:
-            raise full(self.most_waiting)
+        if self.waiting >= self.most_waiting and self.answering >= self._parallel():
+            raise full(self.answering, self.most_waiting)
 
-    def join(self) -> Ticket:
-        """Joins at the end; RequestRefused where too many wait."""
+    def join(self, *, ahead: bool = False) -> Ticket:
+        """Joins at the end, or ahead of all that are not; RequestRefused where too many wait."""
         self.check()
-        ticket = Ticket(self)
-        self._tickets.append(ticket)
-        self._changed()
+        ticket = Ticket(self, ahead=ahead)
+        at = sum(one.ahead for one in self._waiting) if ahead else self.waiting
+        self._waiting.insert(at, ticket)
+        self._move(at)
         return ticket
 
     def position(self, ticket: Ticket) -> int:
-        return self._tickets.index(ticket) if ticket in self._tickets else -1
+        if ticket in self._answered:
+            return 0
+        return self._waiting.index(ticket) + 1 if ticket in self._waiting else -1
 
     def remove(self, ticket: Ticket) -> None:
-        if ticket in self._tickets:
-            self._tickets.remove(ticket)
-            for one in (ticket, *self._tickets):
-                one.moved.set()
-            self._changed()
+        for tickets in (self._answered, self._waiting):
+            if ticket in tickets:
+                tickets.remove(ticket)
+                ticket.moved.set()
+                self._move(0)
+
+    def _move(self, first: int) -> None:
+        """Lets in as many as can be answered; those that wait from the `first` on have moved."""
+        moved = self._waiting[first:]
+        while self._waiting and self.answering < self._parallel():
+            self._answered.append(self._waiting.pop(0))
+        for one in moved:
+            one.moved.set()
+        self._changed()

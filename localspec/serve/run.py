@@ -74,7 +74,7 @@ class Noting:
         self._changed = asyncio.Event()
 
     def change(self, host: Host, queue: Queue) -> None:
-        words = speculation_words(host.spec) if host.spec is not None else ""
+        words = speculation_words(host.ready.spec) if host.ready is not None else ""
         counts = {"answering": queue.answering, "waiting": queue.waiting}
         self._server = replace(self._server, state=host.state, speculation=words, **counts)
         self._changed.set()
@@ -140,7 +140,7 @@ async def run(
         noting.change(host, queue)
 
     host = Host(serving.make, ttl=serving.ttl, changed=changed, failed=failed, seen=seen)
-    queue = Queue(changed)
+    queue = Queue(changed, lambda: host.parallel)
     rules = reached_at(serving.rules, shown)
     app = make_app(Site(serving.served, host, queue), rules, lifespan_of(host, noting))
     server: Server = make_server(app, host.close)

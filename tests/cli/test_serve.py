@@ -46,7 +46,7 @@ def test_the_first_lines_say_where_what_and_how_to_try_it(localspec: Program, se
     assert (code, err) == (0, "")
     first, curl = out.splitlines()
     assert first == (
-        "http://127.0.0.1:11535/v1   model guide   one answer at a time, 4 may wait   only this machine; no key"
+        "http://127.0.0.1:11535/v1   model guide   up to 4 answers at a time, 4 may wait   only this machine; no key"
     )
     assert curl.startswith("curl http://127.0.0.1:11535/v1/chat/completions -H 'Content-Type: application/json' -d ")
     body = json.loads(curl.partition(" -d ")[2].strip("'"))

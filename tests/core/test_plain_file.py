@@ -23,7 +23,7 @@ from localspec.hub import login
 from localspec.models import checkpoint, hub_cache, named_templates
 from localspec.models.catalog import Catalog
 from localspec.models.safetensors_index import read_header
-from localspec.runtime import worker
+from localspec.runtime import failures
 from localspec.tui import themes
 from localspec.tui.chat import attachments as attaching
 from localspec.tui.chat import hints
@@ -89,7 +89,7 @@ QUIET: dict[str, tuple[Callable[[], Path], Callable[[Path], object], object]] = 
     "what was measured": (paths.calibration_file, lambda _: calibration.STORE.read(), {}),
     "what was checked": (paths.self_checks_file, lambda _: self_check_results.STORE.read(), {}),
     "what was explained": (paths.hints_file, lambda _: hints.STORE.read(), {}),
-    "the engine's log": (paths.engine_log, lambda _: worker.log_file(), os.devnull),
+    "the engine's log": (paths.engine_log, lambda _: failures.log_file(), os.devnull),
     "compiled code": (lambda: paths.compiled_dir() / "x.bin", program.read, None),
     "a token of the hub": (lambda: hub_cache.home() / "token", lambda _: login.saved_token(), ""),
     "a ref of the hub": (lambda: hub_cache.folder() / "models--a/refs/main", lambda _: hub_cache.snapshot("a"), None),

@@ -24,6 +24,7 @@ from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime.api import LLM, Result
 from localspec.runtime.attach import attach
 from localspec.runtime.open import open_target
+from localspec.runtime.slots import Slots
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 
 pytestmark = [pytest.mark.real, pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "verified")]
@@ -152,12 +153,12 @@ def texts(found: list[Result]) -> list[list[int]]:
 
 def test_no_drafter_changes_a_token(opened: Any, file: Path):
     """Greedy or with a seed, whoever drafts, and however many: of the drafts some are accepted, and some are not."""
-    plain = texts(answers(LLM(drain(attach(opened, "off", "auto")))))
+    plain = texts(answers(LLM(Slots(drain(attach(opened, "off", "auto"))))))
     assert len({tuple(ids) for ids in plain}) == len(plain)
     accepted = rejected = 0
     for draft, k in DRAFTS:
         model = drain(attach(opened, str(file) if draft == "itself" else draft, k))
-        found = answers(LLM(model))
+        found = answers(LLM(Slots(model)))
         model.close()
         assert texts(found) == plain
         assert k == "auto" or all(one.stats.draft_n for one in found)

@@ -287,9 +287,14 @@ def test_options_beyond_openais_go_only_to_who_knows_them():
 
 def test_the_switch_is_a_field_of_the_next_question():
     """Until it is touched, another localspec speculates as it was started."""
-    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True}
-    assert body_of("localspec", QUESTION, SpecWish("off"))["localspec"] == {"tokens": True, "spec": "off"}
-    assert body_of("localspec", QUESTION, SpecWish("on", 4))["localspec"] == {"tokens": True, "spec": "on", "k": 4}
+    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True, "chat": True}
+    assert body_of("localspec", QUESTION, SpecWish("off"))["localspec"] == {"tokens": True, "chat": True, "spec": "off"}
+    assert body_of("localspec", QUESTION, SpecWish("on", 4))["localspec"] == {
+        "tokens": True,
+        "chat": True,
+        "spec": "on",
+        "k": 4,
+    }
     off = body_of("library", QUESTION, SpecWish("off"), "POST /api/chat")
     assert off["options"]["draft_num_predict"] == 0
     assert "draft_num_predict" not in body_of("library", QUESTION, path="POST /api/chat")["options"]
@@ -297,10 +302,10 @@ def test_the_switch_is_a_field_of_the_next_question():
 
 def test_a_localspec_that_is_not_steered_drafts_as_it_was_started():
     """Its own --spec and --k would be overridden by ours."""
-    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True}
+    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True, "chat": True}
     plain, drafted = (replace(QUESTION, speculate=each) for each in (False, True))
-    assert body_of("localspec", plain)["localspec"] == {"tokens": True, "spec": "off"}
-    assert body_of("localspec", drafted)["localspec"] == {"tokens": True}
+    assert body_of("localspec", plain)["localspec"] == {"tokens": True, "chat": True, "spec": "off"}
+    assert body_of("localspec", drafted)["localspec"] == {"tokens": True, "chat": True}
 
 
 def test_sglang_is_asked_for_its_details():

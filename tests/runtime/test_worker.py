@@ -15,9 +15,10 @@ import pytest
 from localspec.core import paths
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Step
-from localspec.core.requests import EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
+from localspec.core.requests import EarlyExit, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.loading.self_check import config
-from localspec.runtime import worker
+from localspec.runtime import failures, worker
+from localspec.runtime.slots import Slots
 from localspec.runtime.worker import EngineProcess
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support import failing_gpu
@@ -278,43 +279,33 @@ def test_the_parent_imports_nothing_heavy_and_hears_nothing_on_its_terminal(
     assert paths.engine_log().exists()
 
 
-class Sent:
-    """The child's end of a pipe, remembered."""
-
-    def __init__(self) -> None:
-        self.events: list[AnyEvent] = []
-
-    def send_bytes(self, message: bytes) -> None:
-        self.events.append(worker.EVENTS.decode(message))
-
-
-class Silent:
-    """A parent that wishes nothing."""
-
-    def wishes(self) -> Iterator[SpecWish]:
-        return iter(())
-
-
 class Faulty:
+    """As much of a Model as a slot needs."""
+
+    decoders, is_answering = (), False
+
     def answer(self, *_: object) -> Iterator[AnyEvent]:
         yield Prefill(1, 2, 0)
         raise IndexError("index out of range in self")
 
 
 def test_a_foreign_error_in_an_answer_is_told_and_its_details_go_to_the_log(capsys: pytest.CaptureFixture[str]):
-    pipe = Sent()
-    worker.answer(Silent(), pipe, Faulty(), SHORT, lambda: False)  # type: ignore[arg-type]
-    assert pipe.events == [
+    events: list[AnyEvent] = []
+    slots = Slots(Faulty())  # type: ignore[arg-type]
+    slots.start(SHORT, events.append)
+    slots.step()
+    assert events == [
         Prefill(1, 2, 0),
         Failure("engine", "The engine failed (IndexError).", f"Details are in {paths.engine_log()}.", 1),
     ]
     assert "index out of range" in capsys.readouterr().err
+    assert slots.has_free
 
 
 @pytest.mark.usefixtures("warm_engines")
 def test_with_no_folder_for_the_log_it_prints_nowhere_and_runs(folder: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LOCALSPEC_STATE_DIR", "/dev/null/x")
-    assert worker.log_file() == os.devnull
+    assert failures.log_file() == os.devnull
     with pytest.raises(UsageError, match=r"/dev/null/x.*LOCALSPEC_STATE_DIR"):
         paths.engine_log()
     engine = EngineProcess(LoadRequest.of(str(folder), draft="off", threads=1), "tests.support.warm:open_verified")

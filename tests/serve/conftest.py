@@ -1,4 +1,4 @@
-"""The server that the files of this folder share. A test leaves it idle, and its engine alive."""
+"""The server that the files of this folder share: one answer at a time. A test leaves it idle, and its engine alive."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from tests.support.served import Server, started
 @pytest.fixture(scope="package")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     state = tmp_path_factory.getbasetemp() / "one-state"  # of all tests that have one_state_folder
-    with started(state, tmp_path_factory.mktemp("served")) as server:
+    with started(state, tmp_path_factory.mktemp("served"), "--parallel", "1") as server:
         server.wait_until_ready()
         yield server

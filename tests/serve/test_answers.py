@@ -198,33 +198,34 @@ async def test_a_request_samples_as_it_says_and_as_the_server_does_where_it_says
     assert (request.stop, request.max_tokens) == (("###",), 9)
 
 
-async def test_one_requests_way_of_speculating_ends_with_its_answer():
-    """Back to the way that the engine was loaded with."""
+async def test_one_requests_way_of_speculating_is_its_own():
     ready = msgspec.structs.replace(READY, spec=msgspec.structs.replace(READY.spec, mode="on", k=4))
     async with stage(ScriptedEngine(SCRIPT, SCRIPT, SCRIPT, opening=[ready])) as world:
         for asked in ({"spec": "off"}, None, {"spec": "on", "k": 2}):
             await world.chat(**({"localspec": asked} if asked else {})).end()
-        assert world.engine.wishes == [SpecWish("off"), SpecWish("on", 4), SpecWish("on", 2), SpecWish("on", 4)]
+        assert [one.wish for one in world.engine.requests] == [SpecWish("off"), None, SpecWish("on", 2)]
+        assert world.engine.wishes == []
 
 
 @pytest.mark.parametrize(
-    ("usual", "asked", "steered"),
+    ("usual", "asked", "wish"),
     [
-        (SpecWish("on", 3), {"spec": "on"}, []),
-        (SpecWish("on", 3), {"spec": "auto"}, [SpecWish("auto", 3), SpecWish("on", 3)]),
-        (SpecWish("on", 3), {"spec": "off", "k": 2}, [SpecWish("off"), SpecWish("on", 3)]),
-        (SpecWish("on", 3), {"k": "auto"}, [SpecWish(), SpecWish("on", 3)]),
-        (SpecWish("auto", 3), {"spec": "on"}, [SpecWish("on", 3), SpecWish("auto", 3)]),
-        (SpecWish("off", 0), {"spec": "on"}, [SpecWish("on"), SpecWish("off", 0)]),
+        (SpecWish("on", 3), {}, None),
+        (SpecWish("on", 3), {"spec": "on"}, SpecWish("on", 3)),
+        (SpecWish("on", 3), {"spec": "auto"}, SpecWish("auto", 3)),
+        (SpecWish("on", 3), {"spec": "off", "k": 2}, SpecWish("off")),
+        (SpecWish("on", 3), {"k": "auto"}, SpecWish()),
+        (SpecWish("auto", 3), {"spec": "on"}, SpecWish("on", 3)),
+        (SpecWish("off", 0), {"spec": "on"}, SpecWish("on")),
     ],
 )
 async def test_what_a_request_does_not_say_of_speculation_is_the_servers(
-    usual: SpecWish, asked: dict[str, Any], steered: list[SpecWish]
+    usual: SpecWish, asked: dict[str, Any], wish: SpecWish | None
 ):
     ready = msgspec.structs.replace(READY, spec=msgspec.structs.replace(READY.spec, mode=usual.mode, k=usual.k))
     async with stage(ScriptedEngine(SCRIPT, opening=[ready])) as world:
         await world.chat(localspec=asked).end()
-        assert world.engine.wishes == steered
+        assert world.engine.requests[0].wish == wish
 
 
 async def test_a_last_message_of_the_assistants_goes_on():

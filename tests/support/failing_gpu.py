@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 
 from localspec.core.requests import LoadRequest
-from localspec.runtime.model import Model
 from localspec.runtime.open import open_model
 from localspec.runtime.opened import Opening
+from localspec.runtime.slots import Slots
 
 OPENER = "tests.support.failing_gpu:open_failing"
 ASSERT = "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported"
 FORWARDS = 8
 
 
-def open_failing(request: LoadRequest) -> Generator[Opening, None, Model]:
+def open_failing(request: LoadRequest) -> Generator[Opening, None, Slots]:
     """Opens as any model does; the ninth forward after that fails."""
-    model = yield from open_model(request)
-    target = model._parts.decoders[0]
+    slots = yield from open_model(request)
+    target = slots.first.decoders[0]
     forward, left = target.forward, [FORWARDS]
 
     def failing(ids: Tensor, *given: object, **named: object) -> Tensor:
@@ -30,4 +30,4 @@ def open_failing(request: LoadRequest) -> Generator[Opening, None, Model]:
         return forward(ids, *given, **named)  # type: ignore[arg-type]
 
     target.forward = failing  # type: ignore[method-assign]
-    return model
+    return slots

@@ -102,11 +102,18 @@ class ScriptedEngine:
         self._changed = Condition()
         self._permits: float = 0 if paused else float("inf")
         self._dead = self._cancelled = False
+        self._playing: int | None = None
 
     # --- what the chat calls
 
     def start(self) -> None:
         self.started = True
+
+    def numbered(self) -> Iterator[tuple[int | None, AnyEvent]]:
+        """The events, those of answers with their numbers."""
+        for event in self.events():
+            number = None if isinstance(event, Loading | Ready | Steered) or event == DIED else self._playing
+            yield number, event
 
     def events(self) -> Iterator[AnyEvent]:
         yield from self._play(self._opening)
@@ -114,6 +121,7 @@ class ScriptedEngine:
         while ready and not self._over and (asked := self._asked.get()) is not None:
             match asked:
                 case GenerateRequest():
+                    self._playing = 0 if self._playing is None else self._playing + 1
                     yield from self._play(self._scripts.pop(0))
                 case ChangeDrafter():
                     self._change(_cancelled=False)  # that was of the answer before
@@ -123,10 +131,11 @@ class ScriptedEngine:
         if self._dead and not self.closed:
             yield DIED
 
-    def ask(self, request: GenerateRequest) -> None:
+    def ask(self, request: GenerateRequest) -> int:
         self.requests.append(request)
         self._cancelled = False
         self._asked.put(request)
+        return len(self.requests) - 1
 
     def steer(self, wish: SpecWish) -> None:
         self.wishes.append(wish)
@@ -139,7 +148,7 @@ class ScriptedEngine:
         self.drafters.append(asked)
         self._asked.put(asked)
 
-    def cancel(self) -> None:
+    def cancel(self, _: int | None = None) -> None:
         self._change(_cancelled=True)
 
     def close(self) -> None:

@@ -34,7 +34,7 @@ class Stage:
         self.failures: list[Failure] = []
         self.changes = asyncio.Event()
         self.host = Host(self._make, ttl=ttl, changed=self.changes.set, failed=self.failures.append)
-        self.queue = Queue(self.changes.set)
+        self.queue = Queue(self.changes.set, lambda: self.host.parallel)
         self.site = Site(served, self.host, self.queue, **more)
         self.app = make_app(self.site, rules)
 

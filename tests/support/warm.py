@@ -13,9 +13,9 @@ from typing import Any
 from unittest.mock import patch
 
 from localspec.core.requests import LoadRequest
-from localspec.runtime.model import Model
 from localspec.runtime.open import open_model
 from localspec.runtime.opened import Opening
+from localspec.runtime.slots import Slots
 from tests.support import warm_sandbox
 
 
@@ -44,7 +44,7 @@ FORKS = Forks()
 FORKS.set_forkserver_preload([__name__])
 
 
-def open_verified(request: LoadRequest) -> Generator[Opening, None, Model]:
+def open_verified(request: LoadRequest) -> Generator[Opening, None, Slots]:
     """In a child: transformers takes seconds to import, the engine's check a fifth of one; test_self_check.py is about
     both."""
     engine = patch("localspec.loading.self_check.cpu.verify_packed", lambda *_: None)

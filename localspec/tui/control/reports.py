@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
-from localspec.runtime.worker import log_file
+from localspec.runtime.failures import log_file
 from localspec.tui.chat.licence import licences
 from localspec.tui.chat.report import answer_report, load_report
 from localspec.tui.control.parts import Parts

@@ -1,0 +1,195 @@
+"""`localspec run --batch`: results in order, a file that is gone on with, and what is wrong said before all else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.cli import batch
+from localspec.cli.batch import Kept, read_batch
+from localspec.runtime.api import LLM, Gathered, load
+from tests.conftest import Program
+from tests.support.models import save_snapshot
+from tests.support.tokenizers import CHATML, gpt2_like
+
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
+
+LINES: list[dict[str, Any]] = [
+    {"prompt": "hello there", "id": "a", "max_tokens": 9},
+    {"messages": [{"role": "user", "content": "hello there general"}], "max_tokens": 3, "temperature": 0.9, "seed": 4},
+    {"prompt": "The quick brown fox", "id": 7},
+    {"prompt": "a b a b", "max_tokens": 2},
+]
+OPTIONS = ("--draft", "early-exit:2", "--quant", "fp32", "--threads", "1", "--ctx", "128", "--temperature", "0")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return save_snapshot(tmp_path_factory.mktemp("models") / "tiny", gpt2_like(), template=CHATML)
+
+
+@pytest.fixture
+def asked(tmp_path: Path) -> Path:
+    return write(tmp_path / "asked.jsonl", *LINES)
+
+
+@pytest.fixture
+def run(localspec: Program, folder: Path) -> Any:
+    def start(file: Path, *more: str | Path) -> tuple[int, str, str]:
+        return localspec("run", folder, "--batch", file, *OPTIONS, "--max-tokens", "5", *more)
+
+    return start
+
+
+def write(file: Path, *lines: dict[str, Any]) -> Path:
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return file
+
+
+def records(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_results_are_in_order_and_each_is_what_run_answers(run: Any, asked: Path, folder: Path):
+    code, out, err = run(asked, "--parallel", "2")
+    assert code == 0
+    found = records(out)
+    assert [(one["index"], one.get("id")) for one in found] == [(0, "a"), (1, None), (2, 7), (3, None)]
+    assert [(one["finish_reason"], one["tokens"]) for one in found] == [("length", n) for n in (9, 3, 5, 2)]
+    assert all(one["prompt_tokens"] > 0 for one in found)
+    assert "Answered 4 of 4: 19 tokens" in err
+    with load(folder, draft="off", quant="fp32", threads=1, ctx=128) as llm:
+        for line, one in zip(LINES, found, strict=True):
+            turns = line.get("messages") or [{"role": "user", "content": line["prompt"]}]
+            given = {name: line[name] for name in ("temperature", "seed") if name in line} or {"temperature": 0}
+            assert llm.generate(turns, max_tokens=one["tokens"], **given).text == one["text"]
+
+
+def test_a_file_of_results_is_gone_on_with(run: Any, asked: Path, tmp_path: Path):
+    """Half a line at its end is dropped, and what it has is not answered again."""
+    whole, part = tmp_path / "whole.jsonl", tmp_path / "part.jsonl"
+    assert run(asked, "--output", whole)[0] == 0
+    assert [one["index"] for one in records(whole.read_text())] == [0, 1, 2, 3]
+    lines = whole.read_bytes().splitlines(keepends=True)
+    kept = json.loads(lines[2])
+    kept["text"] = "as it was"
+    part.write_bytes(json.dumps(kept).encode() + b"\n" + lines[0][:20])
+    code, out, err = run(asked, "--output", part)
+    assert (code, out) == (0, "")
+    assert "Answered 4 of 4" in err
+    found = records(part.read_text())
+    assert found[2]["text"] == "as it was"
+    del found[2]["text"]
+    assert found == [
+        {name: value for name, value in one.items() if one["index"] != 2 or name != "text"}
+        for one in records(whole.read_text())
+    ]
+    before = part.read_bytes()
+    code, _, err = run(asked, "--output", part)
+    assert (code, part.read_bytes()) == (0, before)
+    assert "has all 4 results already" in err
+
+
+def test_a_request_that_fails_has_its_error_and_the_others_their_answers(run: Any, tmp_path: Path):
+    code, out, err = run(write(tmp_path / "asked", LINES[0], {"prompt": "a b " * 200, "id": "long"}, LINES[3]))
+    assert code == 1
+    first, failed, last = records(out)
+    assert (failed["id"], failed["error"]["code"]) == ("long", "context_overflow")
+    assert first["text"]
+    assert last["text"]
+    assert "1 of 3 failed" in err
+
+
+def test_ctrl_c_keeps_what_is_ready_and_says_how_to_go_on(
+    run: Any, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def interrupted(self: LLM, requests: Any, **more: Any) -> Iterator[tuple[int, Gathered]]:
+        for one in plainly(self, requests, **more):
+            yield one
+            os.kill(os.getpid(), signal.SIGINT)
+
+    plainly = LLM.answer_many
+    file = tmp_path / "results.jsonl"
+    with monkeypatch.context() as patched:
+        patched.setattr(LLM, "answer_many", interrupted)
+        code, _, err = run(asked, "--output", file, "--parallel", "1")
+    assert code == 130
+    assert len(records(file.read_text())) == 1
+    assert f"{file} has 1 of 4. The same command goes on." in err
+    assert run(asked, "--output", file)[0] == 0
+    assert [one["index"] for one in records(file.read_text())] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"{", "Input data was truncated"),
+        (b"[1]", "Expected 'object', got 'array'"),
+        (b'{"promt": "a"}', "Object contains unknown field 'promt'"),
+        (
+            b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}',
+            "it has a prompt or messages, and not both",
+        ),
+        (b'{"id": 1}', "it has a prompt or messages, and not both"),
+        (b'{"prompt": " "}', "its prompt is empty"),
+        (b'{"messages": []}', "Expected 'array' of length >= 1 - at '$.messages'"),
+        (b'{"prompt": "a", "temperature": 101}', "Expected 'float' <= 100.0 - at '$.temperature'"),
+        (b'{"prompt": "a", "max_tokens": 0}', "Expected 'int' >= 1 - at '$.max_tokens'"),
+        (b"\xff", "JSON is malformed: invalid character (byte 0)"),
+    ],
+)
+def test_a_wrong_line_is_named_before_anything_is_loaded(
+    run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, reason: str
+):
+    monkeypatch.setattr(batch, "open_quietly", lambda *_: pytest.fail("it is loaded"))
+    file = tmp_path / "asked.jsonl"
+    file.write_bytes(b'{"prompt": "a"}\n\n' + line + b"\n")
+    code, out, err = run(file)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: Line 3 of '{file}' is wrong: {reason}. A line is e.g. ")
+    assert err.count("\n") == 1
+
+
+def test_results_of_another_batch_and_what_is_no_file_are_refused(run: Any, asked: Path, tmp_path: Path):
+    for content in (b'{"index": 0, "id": "b"}\n', b'{"index": 4}\n', b"no JSON\n", b"[]\n", b'{"index": true}\n'):
+        results = tmp_path / "results.jsonl"
+        results.write_bytes(content)
+        code, _, err = run(asked, "--output", results)
+        assert (code, results.read_bytes()) == (2, content)
+        assert f"'{results}' has results of another batch (line 1)." in err
+    for file in (tmp_path, tmp_path / "not there"):
+        assert run(file)[0] == 2
+    assert run(write(tmp_path / "empty"))[0] == 2
+    assert run(asked, "--output", tmp_path)[0] == 2
+    assert run(asked, "--output", tmp_path / "no folder" / "results")[0] == 2
+
+
+def test_results_are_put_in_order_when_all_are_there(asked: Path, tmp_path: Path):
+    requests, file = read_batch(asked), tmp_path / "results"
+    for order in ((3, 1), (0, 2)):
+        kept = Kept.open(file, requests)
+        for index in order:
+            kept.write(requests[index].record(text=f"text {index}"))
+        kept.close()
+    assert [one["index"] for one in records(file.read_text())] == [0, 1, 2, 3]
+    assert file.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize("more", [("--json",), ("--jsonl",), ("--trace", "x"), ("PROMPT",)])
+def test_what_does_not_go_with_a_batch_is_refused(localspec: Program, asked: Path, more: tuple[str, ...]):
+    code, _, err = localspec("run", "guide", "--batch", asked, *more)
+    assert code == 2
+    assert f"{more[0]} and --batch cannot be combined" in err
+
+
+@pytest.mark.parametrize("more", [("--output", "x"), ("--parallel", "2")])
+def test_what_goes_with_a_batch_alone_is_refused_without(localspec: Program, more: tuple[str, str]):
+    code, _, err = localspec("run", "guide", "hi", *more)
+    assert code == 2
+    assert f"{more[0]} goes with --batch" in err
