@@ -30,7 +30,7 @@ TOO_SLOW = RequestRefused(408, "The body did not arrive in time.", code="too_slo
 
 
 class Bodies:
-    """Where too many are read, the one that has taken longest gives way if it is slow: silent clients keep none out."""
+    """The bodies that are read. Where they are too many, the slowest gives way: silent clients keep none out."""
 
     def __init__(self, bounds: Bounds = BOUNDS) -> None:
         self.bounds = bounds

@@ -13,7 +13,7 @@ from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import NEGLIGIBLE
 from localspec.engine.policy.arms import Arm, Candidate, beside, candidate, untried
 from localspec.engine.policy.asking import Asking
-from localspec.engine.policy.company import ALONE, NOBODY
+from localspec.engine.policy.company import ALONE, NO_OTHERS
 from localspec.engine.policy.costs import FORWARD, TINY
 from localspec.engine.policy.exploring import Best, Pick
 from localspec.engine.policy.hindsight import Hindsight
@@ -35,7 +35,7 @@ class Auto:
         self.shared, self.company, self.place = shared or Shared(), company, Place()
         self.shared.places.append(self.place)
         self.costs, self.rate, self.explorer = self.shared.costs, self.shared.rate, self.shared.explorer
-        self.others = NOBODY
+        self.others = NO_OTHERS
         self.is_first = True  # to report on the last step, and to choose for the next
         self.arms: dict[str, Arm] = {}
         self.asking = Asking()
@@ -44,7 +44,7 @@ class Auto:
 
     def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
         self.asked = None
-        self.others = self.shared.others(self.place, rows) if (rows := self.company.others) else NOBODY
+        self.others = self.shared.others(self.place, rows) if (rows := self.company.others) else NO_OTHERS
         choice = self.wanted(most, offers)
         self.place.rows = 1 + max(choice.k, len(choice.graft))
         self.place.is_drafting = choice.offer is not None and not choice.offer.tokens
@@ -60,7 +60,7 @@ class Auto:
         if (first := self.first_try(asked, most)) is not None:
             return first
         candidates = [self.candidate(offer, most) for offer in asked]
-        if self.others is not NOBODY:
+        if self.others is not NO_OTHERS:
             candidates = self.beside(candidates)
         if not candidates:
             return self.plain()
@@ -86,7 +86,7 @@ class Auto:
         return candidate(offer, arm, arm.acceptance.expected(offer.bucket, self.limit(offer, most)), self.costs)
 
     def beside(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Those that may be drafted beside what others are expected to draft in the same step."""
+        """Returns the candidates that may be drafted beside what others are expected to draft in the same step."""
         costs, others = self.costs, self.others
         usual = self.rate.value
         self.place.gains = gains = max([one.gains(one.drafting(others, costs), usual) for one in candidates], key=sum)
@@ -108,7 +108,7 @@ class Auto:
         """The choice that promises most, or one that is worth exploring."""
         best = self.best(candidates)
         self.asking.answered((best.value - 1) / best.rate + best.plain)
-        pick = self.explorer.other(candidates, best, self.least, is_alone=self.others is NOBODY) or best.pick
+        pick = self.explorer.other(candidates, best, self.least, is_alone=self.others is NO_OTHERS) or best.pick
         if pick.candidate is None:
             return PLAIN
         graft = () if pick.candidate.arm.free else self.graft(candidates, pick.candidate, pick.k, best.rate)

@@ -12,7 +12,7 @@ from localspec.engine.protocols import Company, Forward
 
 
 class Alone:
-    """The company of a request whose rows are computed with nobody's."""
+    """The company of a request whose rows are computed with no other's."""
 
     others = 0
     last: Forward | None = None
@@ -63,4 +63,4 @@ class Others(NamedTuple):
         return self._replace(rows=self.rows + rows, tokens=self.tokens + sum(theirs))
 
 
-NOBODY = Others(0, 0, 0.0, inf)
+NO_OTHERS = Others(0, 0, 0.0, inf)

@@ -16,7 +16,7 @@ FEW = 3  # times that do not make a median
 CALMER = 2  # times as fast as ever before: the machine was busy until then
 MOVED = 0.003  # a smaller change of a cost is not worth a new table
 FORWARD = ""  # the drafter of what costs nothing to propose: the round is its forward, whoever proposed
-WIDEST = 8 * (MAX_DRAFT + 1)  # rows of a forward, behind which costs are not looked at
+WIDEST = 8 * (MAX_DRAFT + 1)  # rows of a forward, behind which no costs are kept
 
 
 class Times:
