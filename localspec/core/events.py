@@ -270,7 +270,8 @@ class Step(Event, frozen=True):
     """One round as text. drafted = accepted + len(rejected) + ignored.
 
     `drafters`: the kind of drafter of each drafted token. `origin`: where the looked-up ones were copied from.
-    `position`: the tokens in the context before the round.
+    `position`: the tokens in the context before the round. `shared`: other answers had rows in its forward, so its time
+    says nothing about the speed-up.
 
     "edited" is no round of a model: the user's text at the beginning of an answer, in no figure."""
 
@@ -285,6 +286,7 @@ class Step(Event, frozen=True):
     drafters: tuple[str, ...] = ()
     origin: Origin | None = None
     position: int = 0
+    shared: bool = False
 
     @property
     def text(self) -> str:

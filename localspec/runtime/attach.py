@@ -110,6 +110,7 @@ def make_parts(
         threads=Threads(possible(), opened.threads) if owns_target and opened.may_change_threads else None,
         folding=opened.folding,
         another=partial(another, opened, company),
+        company=company,
     )
 
 

@@ -380,13 +380,18 @@ class Model:
         )
         for bare in rounds:
             done = replace(bare, probabilities=sampler.probabilities) if isinstance(sampler, RecordingSampler) else bare
-            step = writer.step(done, len(session.tokens) - len(done.tokens))
+            step = writer.step(done, len(session.tokens) - len(done.tokens), shared=self._is_shared(done))
             session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
             if writer.stopped:
                 return
             if threads := self._parts.threads:
                 threads.after(done.seconds, self._parts.decoders)
+
+    def _is_shared(self, done: Round) -> bool:
+        """Whether other answers had rows in the round's forward."""
+        last = self._parts.company.last
+        return last is not None and last.rows != done.drafted + 1
 
     def _searched(self, beams: int, most: int) -> Iterator[Round]:
         target = self._parts.target

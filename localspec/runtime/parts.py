@@ -9,7 +9,8 @@ from typing import Protocol
 from localspec.core.events import Loading, Notice, Ready
 from localspec.core.requests import ChangeDrafter, SamplingOptions
 from localspec.engine.passes import can_batch
-from localspec.engine.protocols import Resident
+from localspec.engine.policy.company import ALONE
+from localspec.engine.protocols import Company, Resident
 from localspec.engine.session import Session
 from localspec.loading.threads import Threads
 from localspec.models.folding import Folding
@@ -37,6 +38,7 @@ class Parts:
     owned: tuple[Closable, ...] = ()
     threads: Threads | None = None  # None where their count stays
     folding: Folding | None = None
+    company: Company = ALONE  # the requests that its rows are computed with
 
     @property
     def decoders(self) -> tuple[Resident, ...]:

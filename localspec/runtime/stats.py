@@ -195,7 +195,7 @@ class Tally:
     def _step(self, step: Step) -> None:
         if self._ended:
             self.begin()
-        if self._compared:
+        if self._compared and not step.shared:
             spent = step.draft_ms + step.verify_ms
             self.meter.observe(drafted=step.drafted, tokens=len(step.tokens), milliseconds=spent)
         self._stats = add_step(self._stats, step)

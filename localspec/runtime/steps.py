@@ -24,9 +24,9 @@ class Writer:
         self.held = ""  # what may yet turn out to begin a stop string
         self.stopped = ""
 
-    def step(self, done: Round, before: int = 0) -> Step:
-        """The round as text, with `before` tokens in the context. After a stop string, tokens are fewer than the
-        round's."""
+    def step(self, done: Round, before: int = 0, *, shared: bool = False) -> Step:
+        """The round as text, with `before` tokens in the context. `shared`: its forward had rows of other answers.
+        After a stop string, tokens are fewer than the round's."""
         tokens = []
         for position, id in enumerate(done.tokens):
             tokens.append(self.token(done, position, self.release(self.detokenizer.push(id))))
@@ -48,6 +48,7 @@ class Writer:
             drafters=done.drafters,
             origin=done.choice.offer.origin if done.drafted and done.choice.offer else None,
             position=before,
+            shared=shared,
         )
 
     def token(self, done: Round, position: int, text: str) -> Token:

@@ -400,7 +400,8 @@ def test_a_copy_of_something_else_is_not_used(
 BESIDE = {
     "__init__", "core.drain", "core.errors", "core.events", "core.families", "core.main_memory", "core.making",
     "core.plain_file", "core.sizes", "core.strict_json", "core.weight_formats", "engine.arch", "engine.cache",
-    "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.pages", "engine.cpu.program",
+    "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.model", "engine.cpu.pages",
+    "engine.cpu.program",
     "engine.cuda_graphs", "engine.decoder", "engine.foreign", "engine.generic", "engine.generic_arch",
     "engine.memory", "engine.offload", "engine.protocols", "engine.sampling", "loading.bnb", "loading.footprint",
     "loading.offload", "loading.plan", "loading.progress", "loading.weight_cache", "models.checkpoint",

@@ -22,7 +22,7 @@ from localspec.engine import rope
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import choose
-from localspec.engine.cpu.model import PackedLayer
+from localspec.engine.cpu.model import PackedLayer, PackedModel
 from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
 from localspec.loading.self_check import config as config_check
@@ -415,22 +415,22 @@ def test_every_family_passes_the_self_check_to_the_engine(name: str, kind: Any, 
 
 def other_arch(monkeypatch: pytest.MonkeyPatch, change: Callable[[Arch], Arch]) -> None:
     """The engine runs another architecture than the one that it was packed for."""
-    real = PackedDecoder.__init__
+    real = PackedModel.__init__
 
-    def init(self: PackedDecoder, arch: Arch, *args: Any, **kwargs: Any) -> None:
+    def init(self: PackedModel, arch: Arch, *args: Any, **kwargs: Any) -> None:
         real(self, change(arch), *args, **kwargs)
 
-    monkeypatch.setattr(PackedDecoder, "__init__", init)
+    monkeypatch.setattr(PackedModel, "__init__", init)
 
 
 def other_weights(monkeypatch: pytest.MonkeyPatch, change: Callable[[PackedLayer], PackedLayer]) -> None:
-    real = PackedDecoder._describe_layer
-    monkeypatch.setattr(PackedDecoder, "_describe_layer", lambda self, index, layer: real(self, index, change(layer)))
+    real = PackedModel._describe_layer
+    monkeypatch.setattr(PackedModel, "_describe_layer", lambda self, index, layer: real(self, index, change(layer)))
 
 
 def other_turns(monkeypatch: pytest.MonkeyPatch, change: Callable[[torch.Tensor, torch.Tensor], Any]) -> None:
     real = rope.rotation_table
-    monkeypatch.setattr("localspec.engine.cpu.decoder.rotation_table", lambda *args: change(*real(*args)))
+    monkeypatch.setattr("localspec.engine.cpu.model.rotation_table", lambda *args: change(*real(*args)))
 
 
 def slower(cos: torch.Tensor, sin: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

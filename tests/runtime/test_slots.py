@@ -332,3 +332,15 @@ def test_random_arrivals_and_cancels_change_no_text(opened: Callable[..., Slots]
             known[key] = alone(single, request(key[0], seed=key[1], most=key[2]))
         assert answer.text == known[key] if answer.reason != "cancelled" else known[key].startswith(answer.text)
     assert len(ended) == arrivals
+
+
+def test_rounds_beside_other_answers_say_so_and_make_no_speed_up(opened: Callable[..., Slots]):
+    """Their time is that of everybody's rows."""
+    slots = opened("early-exit:2", 2, k=2)
+    together = [Asked(slots, request(number, most=40)) for number in (1, 3)]
+    run(slots)
+    for answer in together:
+        assert any(event.shared for event in answer.events if isinstance(event, Step))
+    single = Asked(slots, request(5, most=40))
+    run(slots)
+    assert not any(event.shared for event in single.events if isinstance(event, Step))

@@ -6,7 +6,7 @@ a code by one and is seen in all that follows. Each fault seeded here is ten tim
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -207,10 +207,11 @@ def one_position_on(decoder: Decoder) -> None:
     """Only of queries: turning both changes no score."""
     right = decoder.rotary_tables
 
-    def rotary_tables(span: Span) -> tuple[Tensor, Tensor]:
+    def rotary_tables(spans: Sequence[Span]) -> tuple[Tensor, Tensor]:
+        (span,) = spans
         assert isinstance(span.positions, slice)
         heads, start = decoder.arch.num_heads, span.positions.start
-        pairs = zip(right(span), right(Span.at(start + 1, span.end - start)), strict=True)
+        pairs = zip(right(spans), right([Span.at(span.cache, start + 1, span.end - start)]), strict=True)
         cos, sin = (torch.cat((there[:, :heads], here[:, heads:]), dim=1) for here, there in pairs)
         return cos, sin
 
