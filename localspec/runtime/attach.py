@@ -65,7 +65,9 @@ def attach_slots(opened: Opened) -> Generator[Opening, None, Slots]:
 
         batch = Batch()
     asked = opened.request
-    parts = yield from make_parts(opened, asked.draft, asked.k, owns_target=True, company=batch or ALONE)
+    parts = yield from make_parts(
+        opened, asked.draft, asked.k, owns_target=True, company=ALONE if batch is None else batch
+    )
     if parallel > 1 and not parts.can_be_twice:
         yield one_at_a_time(parts, asked=asked.weights.parallel != "auto")
         parallel = 1
