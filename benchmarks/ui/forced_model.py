@@ -74,8 +74,9 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Slots]
     drafter.toss(SEED)
     session.drafter = drafter
     spec = SpecCard("early-exit", f"forced agreement {AGREEMENT}", LENGTH, exit_layer=leave)
+    greedy = SamplingOptions(temperature=0.0)  # else the chat samples, as models are that name no temperature
     ready = Ready(
-        ModelCard(f"{request.model}, random", kind, "cpu", context, chat=True),
+        ModelCard(f"{request.model}, random", kind, "cpu", context, chat=True, sampling=greedy.given),
         spec,
         Memory(target_bytes=decoder.weights.num_bytes, drafter_bytes=0, kv_bytes=0),
     )
@@ -87,7 +88,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Slots]
             session,
             decoder,
             Drafting(spec, drafter, SteerablePolicy("on", LENGTH)),
-            defaults=SamplingOptions(temperature=0.0),
+            defaults=greedy,
             stop_ids=frozenset(),
             another=no_other,
             owned=(decoder,),

@@ -29,6 +29,7 @@ from localspec.cli.models import ls, rm, show, verify_files
 from localspec.cli.moved import where_it_went
 from localspec.cli.names import MODEL_NAME
 from localspec.cli.options import (
+    BEAMS_HELP,
     PARALLEL_HELP,
     Parallel,
     given_load_options,
@@ -42,7 +43,7 @@ from localspec.cli.remote import remote
 from localspec.cli.serve import ps, serve, stop
 from localspec.cli.synonyms import ours
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
-from localspec.core.requests import LOAD_OPTIONS, GenerateRequest, Message
+from localspec.core.requests import LOAD_OPTIONS, MOST_BEAMS, GenerateRequest, Message, SamplingOptions
 from localspec.core.version import __version__
 from localspec.core.weight_formats import LISTED
 
@@ -132,6 +133,7 @@ def chat(
 @sampling_options
 @click.option("--max-tokens", type=int, metavar="N", help="Stop after N tokens.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="Stop before this text.  [may be given more than once]")
+@click.option("--beams", type=click.IntRange(1, MOST_BEAMS), default=1, metavar="N", help=BEAMS_HELP)
 @click.option("-s", "--system", metavar="TEXT", help="System prompt.")
 @click.option("--raw", is_flag=True, help="Complete PROMPT as plain text, without the chat template.")
 @click.option("--batch", type=FILE, metavar="FILE", help=BATCH_HELP)
@@ -157,7 +159,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     leave_on_interrupt()
     from localspec.cli.batch import Asking, Batch, answer_batch, read_batch
     from localspec.cli.pulling.missing import pull_if_missing
-    from localspec.cli.run import Output, answer_once, references
+    from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence
     from localspec.config.reading import read
     from localspec.models import named_templates
@@ -178,13 +180,15 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     entry = precedence.entry_of(catalog, model)
     named = precedence.preset_name(settings, entry, given["preset"])
     preset = settings.preset(named) if named else precedence.NO_PRESET
+    asked = given_sampling(given).over(preset if given["preset"] else SamplingOptions())
     raw, system = given["raw"], precedence.instructions(entry, given["system"], preset)
     common = GenerateRequest(
         max_tokens=given["max_tokens"],
         stop=given["stop"],
-        sampling=precedence.sampling(settings, entry, given_sampling(given), preset),
+        sampling=sampling(asked, precedence.layers(settings, entry, preset), beams=given["beams"]),
         template=None if raw or entry is None else named_templates.find(entry.template or named_templates.OWN),
         references=references(settings),
+        beams=given["beams"],
     )
     usual, loading = precedence.usual(settings, named), given_load_options(given)
     if lines is not None:
@@ -205,7 +209,12 @@ def check_batch(prompt: str | None, given: dict[str, Any]) -> None:
         if alone:
             raise UsageError(f"{alone[0]} goes with --batch.", hint="Leave it out, or give --batch FILE.")
         return
-    others = {"PROMPT": prompt, "--json": given["as_json"], **{f"--{name}": given[name] for name in ("jsonl", "trace")}}
+    others = {
+        "PROMPT": prompt,
+        "--json": given["as_json"],
+        "--beams": given["beams"] > 1,
+        **{f"--{name}": given[name] for name in ("jsonl", "trace")},
+    }
     for name, value in others.items():
         if value:
             raise UsageError(f"{name} and --batch cannot be combined.", hint="Leave one of them out.")

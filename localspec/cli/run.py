@@ -28,14 +28,15 @@ from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, HistoryError, LocalspecError
 from localspec.core.events import AnyEvent, Failure, Loading, Notice, Step
-from localspec.core.requests import GenerateRequest, LoadRequest, Reference, SamplingOptions
+from localspec.core.requests import GenerateRequest, LoadRequest, Reference, SamplingOptions, SpecWish
 from localspec.core.sanitize import clean
 from localspec.core.trace import TraceEnd
 from localspec.history import History
 from localspec.history.references import kept_chats
 from localspec.runtime.api import LLM, Result, Stream, load_events
+from localspec.runtime.beams import NO_DRAFTS
 from localspec.runtime.long_prompt import as_text, check_prompt
-from localspec.runtime.sampling_defaults import check_limits, check_ranges
+from localspec.runtime.sampling_defaults import check_limits, check_ranges, greedy
 from localspec.runtime.stats import to_dict
 from localspec.runtime.tracing import head
 from localspec.tui.chat.hints import count
@@ -64,6 +65,7 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
         check_limits(request)  # before loading, which may take minutes
         check_ranges(request.sampling.given)
         check_prompt(load, request)
+        load = load if request.beams == 1 else without_drafts(load, output)
         with ExitStack() as closing:
             trace = closing.enter_context(new_trace(output.trace)) if output.trace else None
             llm = closing.enter_context(open_quietly(load, output))
@@ -95,6 +97,25 @@ def references(settings: Config) -> tuple[Reference, ...]:
     return ()
 
 
+def sampling(given: SamplingOptions, layers: tuple[precedence.Layer, ...], *, beams: int) -> SamplingOptions:
+    """The options that were given by a flag, over those of files. Beam search takes of the latter what it can use."""
+    if beams > 1:
+        layers = tuple(precedence.Layer(layer.source, greedy(layer.options)) for layer in layers)
+    return precedence.over_all(given, layers)
+
+
+def without_drafts(load: LoadRequest, output: Output) -> LoadRequest:
+    """Loads no drafter for a search of beams; a notice where one was asked for."""
+    asked = load.draft != "auto" or SpecWish.of(load.k, load.mode).mode == "on"
+    if asked and load.draft != "off":
+        tell(NO_DRAFTS, output)
+    return replace(load, draft="off", k="auto", mode="auto")
+
+
+def tell(notice: Notice, output: Output) -> None:
+    print_event(notice) if output.jsonl else print_notice(notice)
+
+
 def traced(llm: LLM, request: GenerateRequest, trace: TraceFile) -> Stream:
     """The answer, each round of which is written before its text is shown."""
     trace.write(head(llm.ready, request.sampling))
@@ -118,6 +139,8 @@ def open_quietly(load: LoadRequest, output: Output) -> LLM:
 
 
 def with_defaults(llm: LLM, request: GenerateRequest, usual: SamplingOptions) -> GenerateRequest:
+    if request.beams > 1:
+        return request
     own = msgspec.convert(llm.ready.model.sampling, SamplingOptions)
     return replace(request, sampling=precedence.over_all(request.sampling, precedence.defaults(own, usual)))
 
@@ -131,7 +154,7 @@ def is_news(notice: Notice, load: LoadRequest, output: Output) -> bool:
 def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> GenerateRequest:
     if request.messages is None or request.template is not None or llm.ready.model.chat:
         return request
-    print_event(NO_TEMPLATE) if output.jsonl else print_notice(NO_TEMPLATE)
+    tell(NO_TEMPLATE, output)
     return as_text(request)
 
 

@@ -20,6 +20,7 @@ Role = Literal["system", "user", "assistant"]
 PROBE_EVERY = 16  # rounds
 RANDOM_SEED = -1  # a new one every time, also where an option of lower precedence has a seed
 MAX_DRAFT = 16  # tokens
+MOST_BEAMS = 64
 MOST_TOKENS = 1 << 20  # of one answer, where the user sets a limit
 MOST_PARALLEL = 64  # answers at once
 LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
@@ -285,7 +286,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     the target's first layers draft it, whatever the usual drafter. `draft_probabilities`: rejected proposals come with
     both probabilities, which costs a little time.
     `template` replaces the model's own. `references`: texts that a look-up may copy from, of a kind the newest first;
-    they change no answer.
+    they change no answer. `beams`: so many texts are searched for the likeliest, without drafts; 1 is no search.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -300,6 +301,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     draft_probabilities: bool = False
     template: Template | None = None
     references: tuple[Reference, ...] = ()
+    beams: int = 1
 
     def __post_init__(self) -> None:
         """UsageError for what is no Unicode text, such as half of a character that needs two."""

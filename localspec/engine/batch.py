@@ -16,7 +16,7 @@ from greenlet import getcurrent, greenlet
 
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.passes import Batched, Pass, Result, alone
-from localspec.engine.protocols import Sized
+from localspec.engine.protocols import Forward, Sized
 
 STEP_SECONDS: Final = 0.05  # of reading prompts, while others write
 LEAST_READ: Final = 32  # rows of prompts in a step, however slow they are
@@ -31,8 +31,7 @@ class Batch:
         self._decoders: WeakSet[Batched] = WeakSet()  # a drafter that is dropped frees its memory
         self._weights: Sized | None = None  # the target's
         self._rows_per_second = 0.0
-        self.last_rows = 0  # rows of the last whole forward
-        self.is_mixed = False  # whether some of them were a prompt's
+        self.last: Forward | None = None
 
     def join(self, decoder: Batched) -> None:
         """Makes the decoder's forwards wait for those of others from now on."""
@@ -47,7 +46,7 @@ class Batch:
     @property
     def others(self) -> int:
         """Rows that other tasks have in the next whole forward: those they ask for already, or one."""
-        return sum([len(one) for _, one in self._waiting if not self._is_draft(one)]) + len(self._ready)
+        return sum([1 if self._is_draft(one) else len(one) for _, one in self._waiting]) + len(self._ready)
 
     def start(self, work: Callable[[], object]) -> None:
         """Begins a task at the next step, which raises what the task does not catch."""
@@ -80,7 +79,11 @@ class Batch:
         """Waits until the pass is computed; outside of a task it is computed at once."""
         task = getcurrent()
         if task.parent is None:
-            return alone(one)
+            started = perf_counter()
+            result = alone(one)
+            if not self._is_draft(one):
+                self._measure((one,), perf_counter() - started)
+            return result
         self._waiting.append((task, one))
         return task.parent.switch()  # type: ignore[no-any-return]
 
@@ -107,9 +110,9 @@ class Batch:
         return [(task, one.first(share) if one.unread else one) for task, one in self._waiting]
 
     def _measure(self, passes: Sequence[Pass], seconds: float) -> None:
-        self.last_rows, self.is_mixed = sum([len(one) for one in passes]), any(one.unread for one in passes)
-        if self.is_mixed and self.last_rows >= LEAST_READ:
-            self._rows_per_second = self.last_rows / max(seconds, 1e-9)
+        self.last = last = Forward(sum(map(len, passes)), seconds, is_mixed=any(one.unread for one in passes))
+        if last.is_mixed and last.rows >= LEAST_READ:
+            self._rows_per_second = last.rows / max(seconds, 1e-9)
 
     def _take(self, task: greenlet, part: Pass, result: Result | Exception) -> None:
         """A task goes on with its result, or waits for the rest of its pass."""

@@ -41,6 +41,12 @@ class Cache:
         keys, values = self.layers[layer].narrow(0, 0, end).transpose(0, 1).unsqueeze(0).chunk(2, dim=1)
         return keys, values
 
+    @torch.inference_mode()
+    def take(self, other: Cache, start: int, end: int) -> None:
+        """Copies positions start..end - 1 of a cache that is equal before them, and then holds `end` positions."""
+        self.store[:, start:end].copy_(other.store[:, start:end])
+        self.length = end
+
     def crop(self, length: int) -> None:
         """Rolls back to `length`: a counter, so it costs nothing and never passes what was written."""
         self.length = min(self.length, length)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeGuard
+from typing import Protocol, Self, TypeGuard
 
 from torch import Tensor
 
-from localspec.engine.protocols import ExitStates, Layered, Resident
+from localspec.engine.protocols import ExitStates, Layered, Resident, Sized
 
 Result = tuple[Tensor, Tensor]  # states [rows, hidden] where they were asked for, else [0, hidden]; and logits
 
@@ -40,8 +40,21 @@ class Pass:
         return replace(self, ids=self.ids[rows:], position=self.position + rows, unread=max(self.unread - rows, 0))
 
 
+class Positions(Sized, Protocol):
+    """The keys and values of one sequence, by position."""
+
+    length: int
+
+    def take(self, other: Self, start: int, end: int) -> None:
+        """Copies positions start..end - 1 of a cache that is equal before them, and then holds `end` positions."""
+        ...
+
+
 class Batched(Layered, Protocol):
     """A decoder that can compute its forwards together with those of others on the same weights."""
+
+    @property
+    def cache(self) -> Positions: ...
 
     compute: Callable[[Pass], Result]
     bytes_read: int

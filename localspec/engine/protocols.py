@@ -301,6 +301,29 @@ class Sampler(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """A whole forward of several sequences: its rows, of all of them; `is_mixed`: some were a prompt's."""
+
+    rows: int
+    seconds: float
+    is_mixed: bool = False
+
+
+class Company(Protocol):
+    """What a sequence sees of those whose rows are computed together with its own."""
+
+    @property
+    def others(self) -> int:
+        """Rows that others have in the next forward: those they ask for already, or one each."""
+        ...
+
+    @property
+    def last(self) -> Forward | None:
+        """The last forward, the same object to all whose rows it had; None where each is computed alone."""
+        ...
+
+
 class Policy(Protocol):
     """Chooses what is drafted and how much of it, and learns from the round that it led to."""
 

@@ -94,12 +94,31 @@ def shape(scores: Tensor, sampling: Sampling) -> Tensor:
         scores = scores.masked_fill(scores < kth, -torch.inf)
     probs = scores.softmax(dim=-1)
     if sampling.top_p is not None and sampling.top_p < 1:
-        ordered, order = probs.sort(dim=-1, descending=True, stable=True)
-        outside = ordered.cumsum(-1) - ordered >= sampling.top_p  # the first token past the mass stays in
-        probs = probs.masked_fill(outside.scatter(-1, order, outside), 0)
+        probs = likeliest_mass(probs, sampling.top_p)
     if sampling.min_p:
         probs = probs.masked_fill(probs < sampling.min_p * probs.amax(-1, keepdim=True), 0)
     return probs / probs.sum(-1, keepdim=True)
+
+
+def likeliest_mass(probs: Tensor, mass: float) -> Tensor:
+    """probs [..., vocab] with 0 outside the likeliest tokens that have this mass together, the one that passes it
+    included (Holtzman et al., arXiv 1904.09751). Only tokens that can be among them are sorted."""
+    columns = sortable(probs, mass)
+    some = probs[..., columns]
+    ordered, order = some.sort(dim=-1, descending=True, stable=True)
+    outside = ordered.cumsum(-1) - ordered >= mass
+    kept = torch.zeros_like(probs)
+    kept[..., columns] = some.masked_fill(outside.scatter(-1, order, outside), 0)
+    return kept
+
+
+def sortable(probs: Tensor, mass: float) -> Tensor | slice:
+    """The tokens that any row may need: all others have together at most half of what the mass leaves. On a GPU all
+    of them: to count them would mean to wait."""
+    if probs.device.type != "cpu":
+        return slice(None)
+    least = (1 - mass) / (2 * probs.shape[-1])
+    return (probs > least).reshape(-1, probs.shape[-1]).any(0).nonzero().squeeze(-1)
 
 
 def gumbel_noise(seed: int, position: int, vocab: int) -> Tensor:

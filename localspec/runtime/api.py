@@ -152,12 +152,14 @@ class LLM:
         continues: bool = False,
         speculate: bool | None = None,
         references: Sequence[Reference] = (),
+        beams: int = 1,
         **sampling: Any,
     ) -> Stream:
         """Events of one answer. A string is completed as it is; messages go through the chat template.
 
         `continues`: the last message is the assistant's, and goes on. `speculate`: with drafts, or without.
-        `references`: texts that a look-up may copy from, the newest first.
+        `references`: texts that a look-up may copy from, the newest first. `beams`: search so many texts for the
+        likeliest, without drafts and without sampling.
         sampling: the fields of SamplingOptions (temperature, seed, …).
         """
         asked = request_of(
@@ -167,6 +169,7 @@ class LLM:
             continues=continues,
             speculate=speculate,
             references=references,
+            beams=beams,
             **sampling,
         )
         return self.answer(asked)
@@ -326,11 +329,13 @@ def request_of(
     continues: bool = False,
     speculate: bool | None = None,
     references: Sequence[Reference] = (),
+    beams: int = 1,
     **sampling: Any,
 ) -> GenerateRequest:
     """The request record of `LLM.stream`'s arguments."""
     asked = make_request(prompt, max_tokens, stop, sampling)
-    return msgspec.structs.replace(asked, continues=continues, speculate=speculate, references=tuple(references))
+    more = {"continues": continues, "speculate": speculate, "references": tuple(references), "beams": beams}
+    return msgspec.structs.replace(asked, **more)
 
 
 def make_request(

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from msgspec.structs import replace
+
 from localspec.core.errors import ContextOverflow
 from localspec.core.requests import GenerateRequest, LoadRequest
 from localspec.engine.generic_arch import read_any
@@ -52,4 +54,4 @@ def num_bytes(request: GenerateRequest) -> int:
 def as_text(request: GenerateRequest) -> GenerateRequest:
     """The messages as one text, for a model without a chat template."""
     text = "\n\n".join(message.content for message in request.messages or ())
-    return GenerateRequest(None, text, request.max_tokens, request.stop, request.sampling)
+    return replace(request, messages=None, prompt=text)

@@ -25,6 +25,7 @@ from localspec.core.errors import (
 from localspec.core.events import AnyEvent, Done, FinishReason, Loading, Notice, Prefill, Ready, SpecCard, Stats, Step
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 from localspec.core.trace import TracedRound
+from localspec.engine.beams import beam_search
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.guarded import Guarded
@@ -32,6 +33,7 @@ from localspec.engine.drafters.table import LOOKUP, check_exit
 from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
 from localspec.engine.memory import give_back, is_out_of_memory
+from localspec.engine.passes import can_batch
 from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Policy, Resident, Round, Sampler, is_layered
 from localspec.engine.recording_sampler import RecordingSampler
@@ -41,13 +43,14 @@ from localspec.engine.shortlist import drafter_bytes
 from localspec.loading.devices import is_lost
 from localspec.models.folding import READ_AS
 from localspec.models.prompt_sandbox import AnyPrompter
+from localspec.runtime.beams import NO_DRAFTS, asks_for_drafts, check_beams, kv_bytes
 from localspec.runtime.continuation import go_on
 from localspec.runtime.drafting import Drafting, without_drafter, without_failed
 from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_otherwise
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.references import References
-from localspec.runtime.sampling_defaults import check_limits, resolve_sampling
+from localspec.runtime.sampling_defaults import check_limits, greedy, resolve_sampling
 from localspec.runtime.shortening import remedies, turns_over
 from localspec.runtime.stats import Tally
 from localspec.runtime.steps import Writer
@@ -87,7 +90,8 @@ class Model:
         The next answer may begin when this one has ended, was closed or was garbage-collected. `trace` is called with
         every round before its Step; its time is not counted.
         """
-        with self._alone(), self._steered(request.wish), self._temporary_drafter(request.exit_layer):
+        exit_layer = request.exit_layer if request.beams == 1 else None
+        with self._alone(), self._steered(request.wish), self._temporary_drafter(exit_layer):
             yield from self._answer(request, cancelled, trace)
 
     @property
@@ -113,15 +117,18 @@ class Model:
         """Times cover the engine's work only, however slowly the events are read."""
         typed, request = request, self._folded(request)
         read_as = read_otherwise(typed, request)
-        self.tally.begin()
+        self.tally.begin(compared=request.beams == 1)
         reason: FinishReason = "cancelled"
         step_seconds: list[float] = []
+        first_seconds: float | None = None  # until a round had a token
         prompt_seconds, read_before, stop_text = 0.0, self._bytes_read(), ""
         try:
             ids, writer = self._prepare(request, cancelled)
             self._begin_translating(request, ids)
             if read_as and not request.continues:
                 yield Notice("info", READ_AS, f"Read as: {read_as}")
+            if request.beams > 1 and asks_for_drafts(request):
+                yield NO_DRAFTS
             for seconds, reading in timed(self._read(ids)):
                 prompt_seconds += seconds
                 yield self._tallied(Prefill(reading.done - reading.cached, reading.total, reading.cached))
@@ -129,6 +136,8 @@ class Model:
             read_before = self._bytes_read()
             for seconds, (done, step) in timed(self._steps(writer, request)):
                 step_seconds.append(seconds)
+                if first_seconds is None and step.tokens:
+                    first_seconds = sum(step_seconds)
                 stop_text = writer.stopped
                 reason = "stop" if stop_text else done.ended or reason
                 if trace is not None:
@@ -149,8 +158,13 @@ class Model:
                 detail = first_line(fault)[:200]
                 raise EngineDied(f"The GPU failed while answering ({detail}).", hint=LOAD_AGAIN) from fault
             raise EngineError(f"The model failed while answering ({first_line(fault)}).", hint="Ask again.") from fault
-        measured = self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before)
-        measured = msgspec.structs.replace(measured, finish_reason=reason, read_as=read_as, stop_text=stop_text)
+        measured = msgspec.structs.replace(
+            self._measured(prompt_seconds, step_seconds, self._bytes_read() - read_before, request.beams),
+            ttft_ms=0.0 if first_seconds is None else 1000 * (prompt_seconds + first_seconds),
+            finish_reason=reason,
+            read_as=read_as,
+            stop_text=stop_text,
+        )
         yield self._tallied(Done(reason, measured))
 
     def steer(self, wish: SpecWish) -> SpecCard:
@@ -294,6 +308,8 @@ class Model:
     def _prepare(self, request: GenerateRequest, cancelled: Callable[[], bool] | None) -> tuple[list[int], Writer]:
         """The prompt as ids, and the Writer of the answer; sets the session's sampler."""
         check_limits(request)
+        if request.beams > 1:
+            check_beams(self._parts.target, request.beams)
         prompter, template = self._parts.prompter.using(request.template, cancelled), request.template
         stop_ids = self._parts.stop_ids
         if template is not None:
@@ -303,8 +319,9 @@ class Model:
         self._references.begin()
         if lookup := self._parts.drafting.lookup:
             lookup.refer(self._references.texts(request, prompter))
-        sampling = resolve_sampling(request.sampling, self._parts.defaults, usable=prompter.num_ids)
-        self._look = FirstLook(make_sampler(sampling, greedy_draft=self._parts.drafting.greedy))
+        defaults = self._parts.defaults if request.beams == 1 else greedy(self._parts.defaults)
+        self._sampling = resolve_sampling(request.sampling, defaults, usable=prompter.num_ids)
+        self._look = FirstLook(make_sampler(self._sampling, greedy_draft=self._parts.drafting.greedy))
         sampler: Sampler = RecordingSampler(self._look) if request.draft_probabilities else self._look
         self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
         if request.continues:
@@ -356,7 +373,12 @@ class Model:
         session, policy = self._session, self._policy(request)
         sampler, most = session.sampler, session.tokens_left + 1 if request.max_tokens is None else request.max_tokens
         last = len(session.tokens) + most
-        for bare in self._sparing_memory(lambda: decode(session, policy, max_tokens=last - len(session.tokens))):
+        rounds = (
+            self._sparing_memory(lambda: decode(session, policy, max_tokens=last - len(session.tokens)))
+            if request.beams == 1
+            else self._searched(request.beams, most)
+        )
+        for bare in rounds:
             done = replace(bare, probabilities=sampler.probabilities) if isinstance(sampler, RecordingSampler) else bare
             step = writer.step(done, len(session.tokens) - len(done.tokens))
             session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
@@ -365,6 +387,11 @@ class Model:
                 return
             if threads := self._parts.threads:
                 threads.after(done.seconds, self._parts.decoders)
+
+    def _searched(self, beams: int, most: int) -> Iterator[Round]:
+        target = self._parts.target
+        assert can_batch(target)
+        return beam_search(self._session, target, self._sampling, beams=beams, max_tokens=most)
 
     def _policy(self, request: GenerateRequest) -> Policy:
         """The usual policy; a fresh one for a temporary drafter, since measurements do not carry over."""
@@ -399,15 +426,15 @@ class Model:
         self._notice = drafter_failed(message)
         give_back()
 
-    def _measured(self, prompt_seconds: float, step_seconds: list[float], bytes_read: int) -> Stats:
+    def _measured(self, prompt_seconds: float, step_seconds: list[float], bytes_read: int, beams: int) -> Stats:
         return msgspec.structs.replace(
             self.tally.stats,
             prompt_ms=1000 * prompt_seconds,
-            ttft_ms=1000 * (prompt_seconds + step_seconds[0]) if step_seconds else 0.0,
             predicted_ms=1000 * sum(step_seconds),
             read_bytes=bytes_read,
             drafter_bytes=drafter_bytes(*self._parts.decoders),
-            kv_bytes=sum(decoder.cache.num_bytes for decoder in self._parts.decoders),
+            kv_bytes=sum(decoder.cache.num_bytes for decoder in self._parts.decoders)
+            + kv_bytes(self._parts.target, beams),
             peak_bytes=peak_bytes(),
             context_used=len(self._session.tokens),
         )

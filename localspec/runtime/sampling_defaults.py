@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any  # Any: generation_config.json is the model's
 
 from localspec.core.errors import UsageError
-from localspec.core.requests import SAMPLING_FIELDS, GenerateRequest, SamplingOptions
+from localspec.core.requests import MOST_BEAMS, SAMPLING_FIELDS, GenerateRequest, SamplingOptions
 from localspec.engine.sampling import Sampling
 from localspec.models.catalog import Entry
 from localspec.models.checkpoint import Snapshot
@@ -50,3 +50,20 @@ def check_limits(request: GenerateRequest) -> None:
         raise UsageError("A request has messages or a prompt, and not both.", hint="Give one of them.")
     if request.max_tokens is not None and request.max_tokens < 1:
         raise UsageError(f"max_tokens {request.max_tokens} is out of range.", hint="Use 1 or more.")
+    if not 1 <= request.beams <= MOST_BEAMS:
+        raise UsageError(f"beams {request.beams} is out of range.", hint=f"Use 1 to {MOST_BEAMS}.")
+    if request.beams > 1:
+        check_greedy(request.sampling)
+
+
+def check_greedy(options: SamplingOptions) -> None:
+    """UsageError for an option that beam search has no use for."""
+    sampled = {name for name, value in options.given.items() if (name, value) != ("temperature", 0)}
+    if useless := sampled - {"repetition_penalty"}:
+        name = min(useless)
+        raise UsageError(f"Beam search does not sample, so {name} has no meaning.", hint=f"Leave out {name} or beams.")
+
+
+def greedy(options: SamplingOptions) -> SamplingOptions:
+    """What beam search takes of them."""
+    return SamplingOptions(repetition_penalty=options.repetition_penalty)

@@ -141,7 +141,7 @@ class Tally:
         self.meter = SpeedMeter()
         self._base = Stats()  # what a load decides: sizes, context, the kind of draft
         self._stats = Stats()
-        self._ended = True
+        self._ended = self._compared = True
 
     @property
     def stats(self) -> Stats:
@@ -155,9 +155,10 @@ class Tally:
             speedup=self.meter.speedup,
         )
 
-    def begin(self) -> None:
-        """Starts a generation: the figures of the one before are dropped."""
-        self._stats, self._ended = self._base, False
+    def begin(self, *, compared: bool = True) -> None:
+        """Starts a generation: the figures of the one before are dropped. `compared`: its rounds are those of a single
+        text, whose speed-up means something."""
+        self._stats, self._ended, self._compared = self._base, False, compared
         self.meter.restart()
 
     def add(self, event: AnyEvent) -> None:
@@ -194,7 +195,9 @@ class Tally:
     def _step(self, step: Step) -> None:
         if self._ended:
             self.begin()
-        self.meter.observe(drafted=step.drafted, tokens=len(step.tokens), milliseconds=step.draft_ms + step.verify_ms)
+        if self._compared:
+            spent = step.draft_ms + step.verify_ms
+            self.meter.observe(drafted=step.drafted, tokens=len(step.tokens), milliseconds=spent)
         self._stats = add_step(self._stats, step)
 
 

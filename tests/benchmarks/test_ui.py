@@ -133,6 +133,7 @@ def test_a_word_for_every_id():
 @pytest.mark.slow
 def test_the_model_that_means_nothing_agrees_as_often_as_forced_and_always_says_the_same():
     model = drain(open_forced(LoadRequest.of("tiny", quant="int8", ctx=200))).first
+    assert model.ready.model.sampling == {"temperature": 0.0}, "or the chat samples, and forced drafts are wrong"
     request = GenerateRequest(messages=(Message("user", QUESTION),))
     texts, accepted, drafted = set[str](), 0, 0
     for _ in range(2):

@@ -5,15 +5,17 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from localspec.cli import run
 from localspec.cli.run import Output, open_quietly, references
+from localspec.config import precedence
 from localspec.config.tables import ChatTable, Config, LookupTable
 from localspec.core import paths
 from localspec.core.events import Loading, Notice
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LoadRequest, SamplingOptions
 from localspec.history import History
 from tests.support.chats import chat
 
@@ -88,3 +90,28 @@ def test_a_history_that_cannot_be_read_is_no_reason_not_to_answer():
     paths.history_file().parent.mkdir(parents=True, exist_ok=True)
     paths.history_file().mkdir()
     assert references(ALLOWED) == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({}, False),
+        ({"draft": "off", "k": 4}, False),
+        ({"k": 0}, False),
+        ({"draft": "lookup"}, True),
+        ({"k": 4}, True),
+        ({"mode": "on"}, True),
+    ],
+)
+def test_for_beams_no_drafter_is_loaded_and_who_asked_for_one_hears_it(
+    asked: dict[str, Any], told: bool, capsys: pytest.CaptureFixture[str]
+):
+    load = run.without_drafts(LoadRequest("small", **asked), Output())
+    assert (load.draft, load.k, load.mode) == ("off", "auto", "auto")
+    assert ("Nothing is drafted while beams are searched." in capsys.readouterr().err) is told
+
+
+def test_beams_take_the_penalty_of_files_and_all_that_a_flag_says():
+    files = (precedence.Layer("config.toml", SamplingOptions(temperature=0.7, top_p=0.9, repetition_penalty=1.1)),)
+    assert run.sampling(SamplingOptions(), files, beams=1) == files[0].options
+    assert run.sampling(SamplingOptions(top_k=3), files, beams=2) == SamplingOptions(top_k=3, repetition_penalty=1.1)

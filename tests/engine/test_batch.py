@@ -285,8 +285,9 @@ def test_what_others_put_into_the_next_forward_is_known():
     while batch.step():
         pass
     assert seen == [2, 4 + 1, 4 + 2]
-    assert batch.last_rows == 4 + 2 + 1
-    assert not batch.is_mixed
+    assert batch.last is not None
+    assert batch.last.rows == 4 + 2 + 1
+    assert not batch.last.is_mixed
 
 
 def test_a_decoder_beside_another_has_its_own_cache_and_the_same_weights():

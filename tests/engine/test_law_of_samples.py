@@ -22,7 +22,7 @@ from localspec.engine.lengths import Shorten, never
 from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Sampler
 from localspec.engine.samplers import Rejection, Seeded
-from localspec.engine.sampling import Sampling, shape
+from localspec.engine.sampling import Sampling, likeliest_mass, shape, sortable
 from localspec.engine.session import Session
 from tests.support.fakes import ScriptedModel, scripted_draft_model
 from tests.support.models import tiny_decoder
@@ -176,6 +176,24 @@ def check_early_exit(n: int, shorten: Shorten = never) -> None:
 def name(combination: tuple[int, Sampling, bool]) -> str:
     k, sampling, greedy_draft = combination
     return f"k{k}-T{sampling.temperature}-{'greedy' if greedy_draft else 'sampled'}"
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5, 4.0, 20.0])
+@pytest.mark.parametrize("mass", [1e-9, 0.5, 0.95, 0.9999999])
+def test_the_likeliest_tokens_of_a_mass_are_those_of_sorting_all_ties_included(spread: float, mass: float):
+    logits = (spread * torch.randn(5, 4000, generator=torch.Generator().manual_seed(7))).round(decimals=1)
+    probs = logits.softmax(-1)
+    ordered, order = probs.sort(dim=-1, descending=True, stable=True)
+    outside = ordered.cumsum(-1) - ordered >= mass
+    assert torch.equal(likeliest_mass(probs, mass), probs.masked_fill(outside.scatter(-1, order, outside), 0))
+    assert torch.equal(likeliest_mass(probs[0], mass), likeliest_mass(probs, mass)[0])
+
+
+def test_of_a_peaked_row_few_tokens_are_sorted():
+    probs = (8 * torch.randn(1, 50_000, generator=torch.Generator().manual_seed(7))).softmax(-1)
+    columns = sortable(probs, 0.95)
+    assert isinstance(columns, Tensor)
+    assert columns.numel() < 500
 
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=name)

@@ -13,7 +13,7 @@ import pytest
 from localspec.core.events import DraftLength, Mode
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.auto import Auto
-from localspec.engine.policy.costs import line
+from localspec.engine.policy.costs import lines
 from localspec.engine.policy.named import Constant, Heuristic
 from localspec.engine.policy.probes import Probed
 from localspec.engine.policy.steerable import SteerablePolicy
@@ -407,17 +407,14 @@ def test_one_generation_may_be_plain_or_drafted_whatever_the_mode(mode: Mode):
     assert {done.drafted for done in rounds_of(policy.for_one_answer(False), 30)} == {0}
     drafted = {done.drafted for done in rounds_of(policy.for_one_answer(True), 30)}
     assert drafted == {3} if mode == "on" else max(drafted) > 0
-    assert policy.probed.rounds == 0
+    assert policy.probed.probes.steps.count == 0
     assert policy.mode == mode
 
 
 def test_an_unmeasured_cost_lies_on_the_line_of_its_neighbours():
-    known = {0: 1.0, 2: 2.0, 4: 6.0}
-    assert line(known, 1) == 1.5
-    assert line(known, 3) == 4.0
-    assert line(known, 5) == 8.0
-    assert line({2: 2.0, 4: 6.0}, 0) == 2.0  # never below the least that was measured
-    assert line({3: 2.0}, 5) == 2.0
+    assert lines({0: 1.0, 2: 2.0, 4: 6.0}, 6) == [1.0, 1.5, 2.0, 4.0, 6.0, 8.0]
+    assert lines({2: 2.0, 4: 6.0}, 3)[0] == 2.0  # never below the least that was measured
+    assert lines({3: 2.0}, 6)[5] == 2.0
 
 
 @pytest.mark.parametrize("make", [lambda: Constant(3), Heuristic])

@@ -30,6 +30,8 @@ from localspec.engine.passes import Result
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
 
+VECTOR = 16  # positions: their keys lie channel by channel
+
 
 @dataclass(frozen=True, slots=True)
 class PackedLayer:
@@ -86,6 +88,12 @@ class PackedCache:
     @property
     def num_bytes(self) -> int:
         return self.store.nbytes
+
+    def take(self, other: PackedCache, start: int, end: int) -> None:
+        """Copies positions start..end - 1 of a cache that is equal before them, and then holds `end` positions."""
+        blocks = slice(start // VECTOR * VECTOR, padded(end, VECTOR))
+        self.store[:, :, :, blocks].copy_(other.store[:, :, :, blocks])
+        self.length = end
 
     def crop(self, length: int) -> None:
         self.length = min(self.length, length)

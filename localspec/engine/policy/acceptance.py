@@ -81,11 +81,11 @@ class Acceptance:
     def expected(self, bucket: int, most: int) -> list[float]:
         """Tokens that a round commits, for k = 0..most: 1 + a1 + a1·a2 + …; up to a position hardly reached."""
         counts, total, chance = self.counts(bucket), 1.0, 1.0
-        kept, reached, mean_kept, mean_reached = counts.kept, counts.reached, self.mean.kept, self.mean.reached
         expected = [total]
-        for position in range(most):  # `at`, written out: this is most of what a choice costs
-            mean = (mean_kept[position] + HOPE) / (mean_reached[position] + 1)
-            chance *= (kept[position] + SHRINK * mean + HOPE) / (reached[position] + SHRINK + 1)
+        places = zip(counts.kept[:most], counts.reached, self.mean.kept, self.mean.reached, strict=False)
+        for kept, reached, mean_kept, mean_reached in places:  # `at`, written out: this is most of what a choice costs
+            mean = (mean_kept + HOPE) / (mean_reached + 1)
+            chance *= (kept + SHRINK * mean + HOPE) / (reached + SHRINK + 1)
             total += chance
             expected.append(total)
             if chance < NEGLIGIBLE:

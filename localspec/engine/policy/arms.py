@@ -6,10 +6,13 @@ An arm, as in a bandit's. Costs are kept elsewhere, since drafters share them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from operator import add
 from typing import NamedTuple
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import Acceptance
+from localspec.engine.policy.company import Others
 from localspec.engine.policy.costs import FORWARD, Costs
 from localspec.engine.protocols import Offer
 
@@ -38,11 +41,23 @@ class Candidate(NamedTuple):
     lengths: Sequence[int]
     longest: int
 
-    @property
-    def fastest(self) -> float:
-        """Tokens per second, of the length that brings most."""
+    def fastest(self, beside: float) -> float:
+        """Tokens per second, of the length that brings most, with those that others gain in its time."""
         expected, cost = self.expected, self.cost
-        return max([expected[k] / cost[k] for k in self.lengths])
+        return max([(expected[k] + beside) / cost[k] for k in self.lengths])
+
+    def drafting(self, others: Others, costs: Costs) -> list[float]:
+        """Seconds that everybody waits for a draft, by its length: shared by those who draft by forwards at once, which
+        are computed as one, too."""
+        if self.arm.free:
+            return [0.0] * len(self.cost)
+        by = 1 + others.drafting
+        return [0.0, *[max(own - bare, 0.0) / by for own, bare in zip(self.cost[1:], costs.beside(1), strict=False)]]
+
+    def gains(self, drafting: list[float], rate: float) -> list[float]:
+        """Tokens that each row brings, less those that others would in the time that it is drafted."""
+        gained = pairwise(self.expected[: self.longest + 1])
+        return [b - a - rate * (d - c) for (a, b), (c, d) in zip(gained, pairwise(drafting), strict=False)]
 
     def best(self, rate: float) -> tuple[float, int]:
         """The most tokens above the usual rate, and the length that brings them: a draft ends where a longer one
@@ -51,14 +66,26 @@ class Candidate(NamedTuple):
         return max([(expected[k] - rate * cost[k], k) for k in self.lengths])
 
 
-def candidate(offer: Offer, arm: Arm, most: int, costs: Costs) -> Candidate:
+def candidate(offer: Offer, arm: Arm, expected: list[float], costs: Costs) -> Candidate:
     """Known tokens may be drafted up to twice as many as were measured. Others cost a forward each: as many as were
     measured, or one more."""
-    tried, expected = costs.tried(arm.priced), arm.acceptance.expected(offer.bucket, most)
+    tried = costs.tried(arm.priced)
     longest = max(tried, default=0)
     longest = min(len(expected) - 1, LONGER * max(longest, 1) if arm.free else longest + 1)
     lengths = range(1, longest + 1) if arm.free else [k for k in {*tried, longest} if k <= longest]
     return Candidate(offer, arm, expected, costs.table(arm.priced), lengths, longest)
+
+
+def beside(one: Candidate, others: Others, costs: Costs, dearest: float) -> Candidate:
+    """The candidate where others have rows in the same forward: its own make that wider, and nothing may cost more than
+    `dearest`."""
+    cost = list(map(add, costs.beside(others.rows), one.drafting(others, costs)))
+    lengths = one.lengths
+    if one.arm.free:
+        widest = max(LONGER * max(costs.tried(FORWARD), default=1) - others.rows, 1)
+        lengths = range(1, min(len(one.expected) - 1, widest) + 1)
+    lengths = [k for k in lengths if cost[k] <= dearest]
+    return one._replace(cost=cost, lengths=lengths, longest=max(lengths, default=0))
 
 
 def untried(arm: Arm, most: int, costs: Costs, least: int) -> Iterator[int]:

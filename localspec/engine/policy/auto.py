@@ -11,29 +11,17 @@ from math import inf
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import NEGLIGIBLE
-from localspec.engine.policy.arms import Arm, Candidate, candidate, untried
+from localspec.engine.policy.arms import Arm, Candidate, beside, candidate, untried
 from localspec.engine.policy.asking import Asking
-from localspec.engine.policy.costs import FORWARD, TINY, Costs
-from localspec.engine.policy.exploring import Best, Explorer, Pick
+from localspec.engine.policy.company import ALONE, NOBODY
+from localspec.engine.policy.costs import FORWARD, TINY
+from localspec.engine.policy.exploring import Best, Pick
 from localspec.engine.policy.hindsight import Hindsight
-from localspec.engine.protocols import PLAIN, Choice, Offer, Round
+from localspec.engine.policy.shared import Place, Shared
+from localspec.engine.protocols import PLAIN, Choice, Company, Forward, Offer, Round
 
-
-class Rate:
-    """Tokens per second, of the last twenty rounds or so, as expected of the best choice in each."""
-
-    DECAY = 0.95
-
-    def __init__(self) -> None:
-        self.tokens = self.seconds = 0.0
-
-    def add(self, tokens: float, seconds: float) -> None:
-        self.tokens = self.DECAY * self.tokens + tokens
-        self.seconds = self.DECAY * self.seconds + seconds
-
-    @property
-    def value(self) -> float:
-        return self.tokens / self.seconds if self.seconds else 0.0
+FAIR = 2  # times as long as without any draft: the most that a step of several takes, for each token that the one who
+# gains fewest gains
 
 
 class Auto:
@@ -42,27 +30,46 @@ class Auto:
     Other lengths are explored now and then; none is dropped for a slow round or two. With `least` 1 every round drafts.
     """
 
-    def __init__(self, max_k: int = 8) -> None:
+    def __init__(self, max_k: int = 8, shared: Shared | None = None, company: Company = ALONE) -> None:
         self.least, self.max_k = 0, max_k
-        self.costs = Costs()
+        self.shared, self.company, self.place = shared or Shared(), company, Place()
+        self.shared.places.append(self.place)
+        self.costs, self.rate, self.explorer = self.shared.costs, self.shared.rate, self.shared.explorer
+        self.others = NOBODY
+        self.is_first = True  # to report on the last step, and to choose for the next
         self.arms: dict[str, Arm] = {}
         self.asking = Asking()
         self.hindsight = Hindsight()
-        self.rate = Rate()
         self.asked: Sequence[Offer] | None = None  # what was offered for this round; None where no drafter was asked
-        self.explorer = Explorer(self.costs)
 
     def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
         self.asked = None
+        self.others = self.shared.others(self.place, rows) if (rows := self.company.others) else NOBODY
+        choice = self.wanted(most, offers)
+        self.place.rows = 1 + max(choice.k, len(choice.graft))
+        self.place.is_drafting = choice.offer is not None and not choice.offer.tokens
+        return choice
+
+    def wanted(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
         if most < 1 or not (self.least or self.asking.due()):
-            return PLAIN
+            return self.plain()
         self.asked = asked = [offer for offer in offers() if offer.most > 0]
         if not asked:
             self.asking.answered(0.0)
-            return PLAIN
+            return self.plain()
         if (first := self.first_try(asked, most)) is not None:
             return first
-        return self.decided([self.candidate(offer, most) for offer in asked])
+        candidates = [self.candidate(offer, most) for offer in asked]
+        if self.others is not NOBODY:
+            candidates = self.beside(candidates)
+        if not candidates:
+            return self.plain()
+        return self.decided(candidates)
+
+    def plain(self) -> Choice:
+        self.place.gains = ()
+        self.place.promise(1.0)
+        return PLAIN
 
     def arm(self, offer: Offer) -> Arm:
         found = self.arms.get(offer.drafter)
@@ -75,19 +82,33 @@ class Auto:
         return min(most, offer.most, MAX_DRAFT if offer.tokens else self.max_k)
 
     def candidate(self, offer: Offer, most: int) -> Candidate:
-        return candidate(offer, self.arm(offer), self.limit(offer, most), self.costs)
+        arm = self.arm(offer)
+        return candidate(offer, arm, arm.acceptance.expected(offer.bucket, self.limit(offer, most)), self.costs)
+
+    def beside(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Those that may be drafted beside what others are expected to draft in the same step."""
+        costs, others = self.costs, self.others
+        usual = self.rate.value
+        self.place.gains = gains = max([one.gains(one.drafting(others, costs), usual) for one in candidates], key=sum)
+        dearest = inf if self.least else FAIR * others.fewest * costs.beside(others.plain)[0]
+        fair = [cost for cost in costs.beside(others.rows) if cost <= dearest]
+        if others.waiting and fair:
+            self.others = others = others.joined(gains, fair, usual)
+        found = [beside(one, others, costs, dearest) for one in candidates]
+        return [one for one in found if one.lengths]
 
     def first_try(self, asked: Sequence[Offer], most: int) -> Choice | None:
+        least = max(self.least, self.others.rows)  # among others, a forward without drafts is none of one row
         for offer in asked:
-            for k in untried(self.arm(offer), self.limit(offer, most), self.costs, self.least):
-                return Choice(k, offer) if k else PLAIN
+            for k in untried(self.arm(offer), self.limit(offer, most), self.costs, least):
+                return Choice(k, offer) if k and (FORWARD in self.costs.known or not self.others.rows) else PLAIN
         return None
 
     def decided(self, candidates: list[Candidate]) -> Choice:
         """The choice that promises most, or one that is worth exploring."""
         best = self.best(candidates)
         self.asking.answered((best.value - 1) / best.rate + best.plain)
-        pick = self.explorer.other(candidates, best, self.least) or best.pick
+        pick = self.explorer.other(candidates, best, self.least, is_alone=self.others is NOBODY) or best.pick
         if pick.candidate is None:
             return PLAIN
         graft = () if pick.candidate.arm.free else self.graft(candidates, pick.candidate, pick.k, best.rate)
@@ -95,17 +116,17 @@ class Auto:
 
     def best(self, candidates: list[Candidate]) -> Best:
         """A round is worth its tokens above the rate: the usual one, or what is offered now where that is faster."""
-        plain = candidates[0].cost[0]
-        rate = max(self.rate.value, *[one.fastest for one in candidates], 1 / plain)
+        plain, beside = candidates[0].cost[0], self.others.tokens
+        rate = max(self.rate.value, *[one.fastest(beside) for one in candidates], (1 + beside) / plain)
         chosen, value, k = None, -inf if self.least else 1 - rate * plain, 0
         for one in candidates:
             most, length = one.best(rate)
             if most > value:
                 chosen, value, k = one, most, length
-        if chosen is None:
-            self.rate.add(1.0, plain)
-        else:
-            self.rate.add(chosen.expected[k], chosen.cost[k])
+        tokens, seconds = (1.0, plain) if chosen is None else (chosen.expected[k], chosen.cost[k])
+        if self.is_first:
+            self.rate.add(tokens + beside, seconds)
+        self.place.promise(tokens)
         return Best(Pick(chosen, k), value, rate, plain)
 
     def graft(self, candidates: list[Candidate], best: Candidate, k: int, rate: float) -> tuple[int, ...]:
@@ -123,40 +144,54 @@ class Auto:
         return ()
 
     def observe(self, done: Round) -> None:
-        seconds = done.seconds
-        self.explorer.passed(seconds)
-        self.asking.passed(seconds)
+        seconds, last = done.seconds, self.company.last
+        self.is_first = self.shared.is_first(self.place, last)
+        if self.is_first:
+            self.explorer.passed(seconds)
+        self.asking.passed(seconds / max(len(self.shared.present), 1))
         asked, self.asked = self.asked, None
+        together = last if last is not None and last.rows > done.drafted + 1 else None
+        if together and self.is_first and not together.is_mixed:
+            self.costs.observe(FORWARD, together.rows - 1, together.seconds)
+        if done.ended:
+            self.place.step = -1
         if done.ended == "stop":
             self.hindsight.drop()
             return  # a round cut short by a stop says nothing about drafts
         if done.drafted:
-            self.drafted(done)
+            self.drafted(done, together)
         else:
             self.explorer.plain_used = self.explorer.rounds
-            self.costs.observe(FORWARD, 0, done.verify_seconds)
+            if together is None:
+                self.costs.observe(FORWARD, 0, done.verify_seconds)
             if asked is not None:
                 self.asking.took(done.draft_seconds)
-            else:
-                self.rate.add(1.0, self.costs.known[FORWARD][0])
+            elif self.is_first:
+                seconds = together.seconds if together else self.costs.known[FORWARD][0]
+                self.rate.add(1.0 + self.others.tokens, seconds)
         if asked or self.hindsight.followed is not None:
             self.hindsight.observe(asked or (), done.tokens, self.arms)
         if done.ended:
             self.hindsight.drop()
 
-    def drafted(self, done: Round) -> None:
-        """A round with a draft, whose tokens behind the offer's own were grafted on them."""
+    def drafted(self, done: Round, together: Forward | None) -> None:
+        """A round with a draft, whose tokens behind the offer's own were grafted on them; `together` with others."""
         offer, drafted = done.choice.offer, done.drafted
         if offer is None or drafted > MAX_DRAFT:
             return
         arm, own = self.arm(offer), done.drafters.count(offer.drafter)
         arm.used[own] = self.explorer.rounds
         if arm.free:
-            self.costs.observe(FORWARD, drafted, done.verify_seconds)
+            if together is None:
+                self.costs.observe(FORWARD, drafted, done.verify_seconds)
             return
         arm.acceptance.observe(offer.bucket, 0, min(done.accepted, own), min(done.accepted + 1, own))
         seconds = done.seconds - min(self.asking.cost, done.draft_seconds)
-        if own == drafted:
+        if together:
+            if FORWARD in self.costs.known:
+                drafting = seconds - done.verify_seconds
+                self.costs.observe(arm.priced, own, drafting + self.costs.beside(0)[own])
+        elif own == drafted:
             self.costs.observe(arm.priced, own, seconds)
         else:
             wider = self.costs.table(FORWARD)[own] + seconds - self.costs.table(arm.priced)[own]

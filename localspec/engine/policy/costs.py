@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
+from itertools import pairwise
 from math import sqrt
 
 from localspec.core.requests import MAX_DRAFT
@@ -15,6 +16,7 @@ FEW = 3  # times that do not make a median
 CALMER = 2  # times as fast as ever before: the machine was busy until then
 MOVED = 0.003  # a smaller change of a cost is not worth a new table
 FORWARD = ""  # the drafter of what costs nothing to propose: the round is its forward, whoever proposed
+WIDEST = 8 * (MAX_DRAFT + 1)  # rows of a forward, behind which costs are not looked at
 
 
 class Times:
@@ -47,7 +49,7 @@ class Times:
 
 class Costs:
     """Seconds of a round by drafter and k, a step function: each k has its own recent times, and nothing is smoothed
-    across k. A round without a draft is k = 0 of every drafter.
+    across k. A round without a draft is k = 0 of every drafter. A forward has k rows more than one, whoever has them.
 
     Few times count as a little less, by as much as they scatter: else a k that was slow once by chance would not be
     tried again. A time of less than half the least before it is not chance: the machine was busy, and all measured
@@ -62,6 +64,7 @@ class Costs:
         self.times: dict[str, dict[int, Times]] = {}  # by drafter and k, from 1 on
         self.known: dict[str, dict[int, float]] = {}  # what they come to
         self.tables: dict[str, list[float]] = {}
+        self.widths: list[float] = []  # what forwards cost, by all their rows but one
         self.few: set[tuple[str, int]] = set()  # drafter and k of those with few times
         self.scatter = 0.0  # usual distance of a time from its median, as a share of it
         self.compared = 0
@@ -75,7 +78,7 @@ class Costs:
             self.compare(seconds, times.median)
         times.add(seconds)
         count = len(times.ordered)
-        if count <= FEW:
+        if count <= FEW and k <= MAX_DRAFT:
             (self.few.add if count < FEW else self.few.discard)((drafter, k))
         self.update(drafter, k, max(times.usual * (1 - self.scatter / sqrt(count)), TINY))
 
@@ -99,6 +102,8 @@ class Costs:
         if abs(cost - old) <= MOVED * old:
             return
         known[k] = cost
+        if known is self.known.get(FORWARD):
+            self.widths = []
         if k == 0:
             self.tables.clear()
         else:
@@ -124,18 +129,31 @@ class Costs:
             table = self.tables[drafter] = lines(known)
         return table
 
+    def beside(self, rows: int) -> list[float]:
+        """Forwards with so many rows of others, by the k of one's own."""
+        if not self.widths:
+            self.widths = by_width(self.known[FORWARD])
+        rows = min(rows, WIDEST - MAX_DRAFT - 1)
+        return self.widths[rows:]
 
-def lines(known: dict[int, float]) -> list[float]:
-    """The costs of all k, on lines between and beyond the known ones."""
-    return [known[k] if k in known else line(known, k) for k in range(MAX_DRAFT + 1)]
+
+def lines(known: dict[int, float], count: int = MAX_DRAFT + 1) -> list[float]:
+    """The costs of k = 0 to `count` - 1: known, or on the line through the nearest known on each side, or through the
+    two nearest on one."""
+    points, least, costs = sorted(known.items()), min(known.values()), list[float]()
+    if len(points) == 1:
+        return [least] * count
+    for (a, low), (b, high) in pairwise(points):
+        end = count if b == points[-1][0] else min(b, count)
+        costs += [max(low + (high - low) * (k - a) / (b - a), least) for k in range(len(costs), end)]
+    if b < count:
+        costs[b] = high
+    return costs
 
 
-def line(known: dict[int, float], k: int) -> float:
-    """The cost at k from the nearest known on each side, or the two nearest on one side."""
-    below = sorted(n for n in known if n < k)
-    above = sorted(n for n in known if n > k)
-    ends = (below[-1:] + above[:1]) if below and above else (below[-2:] or above[:2])
-    if len(ends) == 1:
-        return known[ends[0]]
-    (a, b) = ends
-    return max(known[a] + (known[b] - known[a]) * (k - a) / (b - a), min(known.values()))
+def by_width(known: dict[int, float]) -> list[float]:
+    """The costs of forwards; wider than any known one, they rise as they do from the narrowest to the widest."""
+    first, last = min(known), max(known)
+    slope = max(known[last] - known[first], 0.0) / max(last - first, 1)
+    ends = {0: known[first], WIDEST: known[last] + slope * (WIDEST - last)}
+    return lines(ends | known, WIDEST)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import inf
-from operator import itemgetter
 from typing import NamedTuple
 
 from localspec.engine.policy.arms import Candidate
@@ -45,9 +43,9 @@ class Explorer:
         self.rounds += 1
         self.allowance += SHARE * seconds
 
-    def other(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
-        """What to try instead of the best, if anything."""
-        if self.costs.few and (pick := self.doubtful(candidates, best, least)) is not None:
+    def other(self, candidates: list[Candidate], best: Best, least: int, *, is_alone: bool) -> Pick | None:
+        """What to try instead of the best, if anything. Among others, widths come by themselves."""
+        if is_alone and self.costs.few and (pick := self.doubtful(candidates, best, least)) is not None:
             return pick
         return self.affordable(candidates, best, least)
 
@@ -69,21 +67,12 @@ class Explorer:
 
     def affordable(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
         """The length that is most worth exploring, if it may lose so much."""
-        _, loss, pick = max(self.options(candidates, best, least), default=(0.0, 0.0, None), key=itemgetter(0))
-        if pick is None or loss > self.allowance:
-            return None
-        self.allowance -= loss
-        return pick
-
-    def options(
-        self, candidates: list[Candidate], best: Best, least: int
-    ) -> Iterator[tuple[float, float, Pick | None]]:
-        """Every other length: how much it is worth exploring, and the seconds that it may lose."""
         measured, rounds, per_token = len(self.costs.plain) > 0, self.rounds, 1 / best.rate
         dearest = DEAREST * best.plain if measured else inf  # dearer was the machine, and would keep k away for ever
+        worth, loses, pick = -1.0, 0.0, None
         if not least and best.pick.k:
-            loss = max(best.plain + (best.value - 1) * per_token, TINY)
-            yield (rounds - self.plain_used) / loss, loss, Pick(None, 0)
+            loses = max(best.plain + (best.value - 1) * per_token, TINY)
+            worth, pick = (rounds - self.plain_used) / loses, Pick(None, 0)
         for one in candidates:
             if one.arm.free and rounds % FREE_EVERY:
                 continue
@@ -92,4 +81,9 @@ class Explorer:
                 if k != chosen:
                     cost = min(one.cost[k], dearest * (k + 1))
                     loss = max(cost + (best.value - one.expected[k]) * per_token, TINY)
-                    yield (rounds - used.get(k, 0)) / loss, loss, Pick(one, k)
+                    if (found := (rounds - used.get(k, 0)) / loss) > worth:
+                        worth, loses, pick = found, loss, Pick(one, k)
+        if pick is None or loses > self.allowance:
+            return None
+        self.allowance -= loses
+        return pick

@@ -6,30 +6,43 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, repeat
 
 from localspec.core.requests import PROBE_EVERY
-from localspec.engine.protocols import PLAIN, Choice, Offer, Policy, Round
+from localspec.engine.policy.company import ALONE, Steps
+from localspec.engine.protocols import PLAIN, Choice, Company, Forward, Offer, Policy, Round
 
 FIRST_PROBES = (2, 5, 9)
 PROBE_GAPS = (*[1] * 7, 2, 4)  # times the gap: soon ten probes, of which a speed-up is made; the last one repeats
 
 
-class Probed:
-    """Wraps a policy and adds probes: rounds 2, 5 and 9 of a session draft nothing, then ever fewer do."""
+class Probes:
+    """The schedule: rounds 2, 5 and 9 draft nothing, then ever fewer do. Requests that share it draft nothing in the
+    same steps: beside drafts of others, a round without one would not show what drafts cost all of them."""
 
-    def __init__(self, policy: Policy, every: int = PROBE_EVERY) -> None:
-        self.policy = policy
-        self.rounds = 0
-        self.probes = probe_rounds(every)
-        self.next_probe = next(self.probes)
+    def __init__(self, every: int = PROBE_EVERY) -> None:
+        self.steps = Steps()
+        self.numbers = probe_rounds(every)
+        self.next = next(self.numbers)
+        self.is_due = False
+
+    def passed(self, last: Forward | None) -> None:
+        """A round has passed, of a request that had rows in the last forward."""
+        if self.steps.is_new(last):
+            if self.is_due:
+                self.next = next(self.numbers)
+            self.is_due = self.steps.count + 1 == self.next
+
+
+class Probed:
+    """Wraps a policy and adds probes."""
+
+    def __init__(self, policy: Policy, probes: Probes | None = None, company: Company = ALONE) -> None:
+        self.policy, self.company = policy, company
+        self.probes = probes or Probes()
 
     def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
-        if self.rounds + 1 == self.next_probe:
-            return PLAIN
-        return self.policy.choose(most, offers)
+        return PLAIN if self.probes.is_due else self.policy.choose(most, offers)
 
     def observe(self, done: Round) -> None:
-        self.rounds += 1
-        if self.rounds == self.next_probe:
-            self.next_probe = next(self.probes)
+        self.probes.passed(self.company.last)
         self.policy.observe(done)
 
 

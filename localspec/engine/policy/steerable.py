@@ -1,4 +1,4 @@
-"""The policy of a session: off, auto or on, switched between any two rounds."""
+"""The policy of a session: off, auto or on, switched between any two rounds; and those of several on one target."""
 
 from __future__ import annotations
 
@@ -7,18 +7,29 @@ from collections.abc import Callable, Sequence
 from localspec.core.events import DraftLength, Mode
 from localspec.core.requests import PROBE_EVERY
 from localspec.engine.policy.auto import Auto
+from localspec.engine.policy.company import ALONE
 from localspec.engine.policy.named import Constant, fixed
 from localspec.engine.policy.probes import Probed
-from localspec.engine.protocols import Choice, Offer, Policy, Round
+from localspec.engine.policy.shared import Shared
+from localspec.engine.protocols import Choice, Company, Offer, Policy, Round
 
 
 class SteerablePolicy:
     """Off: no drafts. Auto: `Auto` decides. On: every round but the probes drafts `k` tokens. It can be steered at any
     time, from any thread; measurements and the schedule of the probes stay."""
 
-    def __init__(self, mode: Mode, k: DraftLength, probe_every: int = PROBE_EVERY) -> None:
-        self.auto = Auto()
-        self.probed = Probed(self.auto, probe_every)
+    def __init__(
+        self,
+        mode: Mode,
+        k: DraftLength,
+        probe_every: int = PROBE_EVERY,
+        *,
+        shared: Shared | None = None,
+        company: Company = ALONE,
+    ) -> None:
+        shared = shared or Shared(probe_every)
+        self.auto = Auto(shared=shared, company=company)
+        self.probed = Probed(self.auto, shared.probes, company)
         self.steer(mode, k)
 
     def steer(self, mode: Mode, k: DraftLength) -> None:
@@ -40,3 +51,15 @@ class SteerablePolicy:
 
     def observe(self, done: Round) -> None:
         self.probed.observe(done)
+
+
+class SharedPolicy:
+    """Makes the policies of several slots on one target, which share their costs and their forwards' rows."""
+
+    def __init__(self, mode: Mode, k: DraftLength, probe_every: int = PROBE_EVERY) -> None:
+        self.mode, self.k = mode, k
+        self.shared = Shared(probe_every)
+
+    def slot(self, company: Company) -> SteerablePolicy:
+        """The policy of one slot, whose rows are computed with those of `company`."""
+        return SteerablePolicy(self.mode, self.k, shared=self.shared, company=company)

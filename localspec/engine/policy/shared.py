@@ -1,0 +1,89 @@
+"""What the policies of several requests share: costs, the rate of all, what may be explored, and who is there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.core.requests import PROBE_EVERY
+from localspec.engine.policy.company import Others, Steps
+from localspec.engine.policy.costs import Costs
+from localspec.engine.policy.exploring import Explorer
+from localspec.engine.policy.probes import Probes
+from localspec.engine.protocols import Forward
+
+RECENT = 0.2  # the weight of the newest round in what a request gains by one
+
+
+class Rate:
+    """Tokens per second, of the last twenty steps or so, as expected of the best choice in each."""
+
+    DECAY = 0.95
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.tokens = self.seconds = 0.0
+
+    def add(self, tokens: float, seconds: float) -> None:
+        self.tokens = self.DECAY * self.tokens + tokens
+        self.seconds = self.DECAY * self.seconds + seconds
+
+    @property
+    def value(self) -> float:
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+class Place:
+    """One request's, among those of a target."""
+
+    def __init__(self) -> None:
+        self.step = 0  # the last one that it has reported on
+        self.rows = 1  # of its next forward, where it has chosen
+        self.is_drafting = False  # by forwards of its own
+        self.tokens = 1.0  # that these bring, as expected
+        self.usual = 1.0  # tokens a round, of late
+        self.gains: Sequence[float] = ()  # what each further row would have brought in its last round
+
+    def promise(self, tokens: float) -> None:
+        self.tokens = tokens
+        self.usual += RECENT * (tokens - self.usual)
+
+
+class Shared:
+    """The record of all requests to a target."""
+
+    def __init__(self, probe_every: int = PROBE_EVERY) -> None:
+        self.costs = Costs()
+        self.rate = Rate()
+        self.explorer = Explorer(self.costs)
+        self.places: list[Place] = []
+        self.present: list[Place] = []  # those that had rows in the last step
+        self.steps = Steps()
+        self.probes = Probes(probe_every)
+
+    def is_first(self, place: Place, last: Forward | None) -> bool:
+        """Takes a report on the last forward; True if no other had reported on it."""
+        if last is None:
+            return True
+        before = self.steps.count
+        if first := self.steps.is_new(last):
+            present = [place for place in self.places if place.step == before]
+            if present and self.present and len(present) != len(self.present):
+                self.rate.forget()  # more or fewer requests have another rate
+            self.present = present or self.present
+        place.step = self.steps.count
+        return first
+
+    def others(self, own: Place, asked: int) -> Others:
+        """What one knows of the others, who have `asked` for so many rows."""
+        step = self.steps.count
+        chosen = [place for place in self.places if place.step == step and place is not own]
+        waiting = [place for place in self.present if place.step == step - 1 and place is not own]
+        known = sum([place.rows for place in chosen]) + len(waiting)
+        strangers = max(asked - known, 0)  # a prompt's, or those of requests that draft no more than they were asked to
+        tokens = sum([place.tokens for place in chosen]) + len(waiting)
+        usual = [place.usual for place in (*chosen, *waiting)] + [1.0] * (strangers > 0)
+        drafting = sum([place.is_drafting for place in (*chosen, *waiting)])
+        gains = [gain for place in waiting for gain in place.gains]
+        return Others(known + strangers, len(chosen) + len(waiting) + strangers, tokens, min(usual), drafting, gains)
