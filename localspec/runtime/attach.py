@@ -15,7 +15,7 @@ import torch
 
 from localspec.core import calibration
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError, UsageError
-from localspec.core.events import DraftLength, Loading, Mode, ModelCard, Notice, Ready, SpecCard
+from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready, SpecCard
 from localspec.core.requests import AskedDraft, ChangeDrafter, SpecWish, draft_length
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
@@ -25,8 +25,8 @@ from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.drafters.translated import TranslatedDrafter
 from localspec.engine.memory import give_back
 from localspec.engine.passes import can_batch
-from localspec.engine.policy.steerable import SteerablePolicy
-from localspec.engine.protocols import Drafter, Resident, is_layered
+from localspec.engine.policy.steerable import SharedPolicy
+from localspec.engine.protocols import Company, Drafter, Resident, is_layered
 from localspec.engine.session import Session
 from localspec.loading.devices import gpu_faults
 from localspec.loading.kernels import load_decoder, verify
@@ -58,7 +58,12 @@ def attach(
 
 def attach_slots(opened: Opened) -> Generator[Opening, None, Slots]:
     """Attaches what was asked for, as often as was planned; the target belongs to it."""
-    parallel = opened.plan.parallel
+    parallel, batch = opened.plan.parallel, None
+    if parallel > 1:
+        from localspec.engine.batch import Batch  # here: what measures on a bare GPU box has no greenlet
+
+        batch = Batch()
+        opened = replace(opened, company=batch)
     parts = yield from make_parts(opened, opened.request.draft, opened.request.k, owns_target=True)
     if parallel > 1 and not parts.can_be_twice:
         yield one_at_a_time(parts, asked=opened.request.weights.parallel != "auto")
@@ -66,7 +71,7 @@ def attach_slots(opened: Opened) -> Generator[Opening, None, Slots]:
     if parallel > 1:
         parts = replace(parts, threads=None)  # rows of others would be timed with its own
     every = (parts, *(parts.beside() for _ in range(parallel - 1)))
-    slots = Slots(*map(Model, every))
+    slots = Slots(*map(Model, every), batch=batch)
     yield slots.ready
     return slots
 
@@ -134,7 +139,9 @@ def make_drafting(
     if choice.notice:
         yield choice.notice
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
-    made = Making(choice, k, opened.request.mode, opened.request.probe_every)
+    wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
+    policies = SharedPolicy(wish.mode, wish.k, opened.request.probe_every)
+    made = Making(choice, spec(choice, k, wish), policies, opened.company)
     return replace(made.drafting(opened.target, own, translating), mark=mark)
 
 
@@ -143,19 +150,18 @@ class Making:
     """What a drafter is made by, for one decoder of the target's weights after another."""
 
     choice: draft_choice.Choice
-    k: DraftLength
-    mode: Mode
-    probe_every: int
+    spec: SpecCard
+    policies: SharedPolicy
+    company: Company
 
     def drafting(self, target: Resident, own: Resident | None, translating: Translating | None = None) -> Drafting:
         choice = self.choice
         named = make_drafter(choice, target, own, translating)
         lookup = LookupDrafter() if choice.lookup else named if isinstance(named, LookupDrafter) else None
-        wish = SpecWish.of(self.k, self.mode) if choice.kind != "off" else SpecWish("off")
         return Drafting(
-            spec(choice, self.k, wish),
+            self.spec,
             guarded(named, lookup),
-            SteerablePolicy(wish.mode, wish.k, self.probe_every),
+            self.policies.slot(self.company),
             greedy=choice.greedy,
             decoders=(own,) if own is not None else (),
             lookup=lookup,

@@ -27,12 +27,12 @@ Cancelled = Callable[[], bool]
 
 
 class Slots:
-    """`first` owns what the others share. One thread's, but for `steer`."""
+    """`first` owns what the others share; `batch` is what their policies know. One thread's, but for `steer`."""
 
-    def __init__(self, first: Model, *others: Model) -> None:
+    def __init__(self, first: Model, *others: Model, batch: Batch | None = None) -> None:
         self.first, self._others = first, others
         self._free = [first, *others]  # the longest unused first
-        self._batch: Batch | None = None
+        self._batch = batch
 
     def __len__(self) -> int:
         """How many answers there can be at once."""
