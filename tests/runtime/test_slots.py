@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,14 @@ from tests.support.tokenizers import CHATML, byte_level, gpt2_like
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
-DRAFTS = ["off", "early-exit:2", "lookup", "{draft}", "lookup+early-exit:1"]
 FORMATS = ["fp64", "int8"]
+DRAFTS = [
+    ("off", "int8"),
+    *product(("early-exit:2", "{draft}"), FORMATS),
+    ("lookup", "int8"),
+    ("lookup+early-exit:1", "fp64"),
+    *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("off", "fp64"), ("lookup", "fp64"))),
+]
 TEXTS = (
     "The quick brown fox jumps over the lazy dog",
     "a b a b a b a b a b",
@@ -110,8 +117,7 @@ def alone(slots: Slots, asked: GenerateRequest) -> str:
     return answer.text
 
 
-@pytest.mark.parametrize("quant", FORMATS)
-@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize(("draft", "quant"), DRAFTS)
 def test_texts_of_concurrent_requests_are_those_of_each_alone(opened: Callable[..., Slots], draft: str, quant: str):
     """Six of different lengths, greedy and with a seed; then on three slots, where others join in the middle."""
     requests = [request(number, seed=11 if number >= 3 else None) for number in range(6)]
