@@ -77,8 +77,8 @@ class MeasuredChat(TimedChat):
     def steps(self, message_id: int) -> tuple[Step, ...]:
         return self.writer.steps(message_id)
 
-    def take_unsent(self, chat_id: str | None) -> Unsent | None:
-        return self.writer.take_unsent(chat_id)
+    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
+        return self.writer.take_unsent(chat_id, server)
 
     @property
     def in_trouble(self) -> bool:

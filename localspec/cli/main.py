@@ -173,6 +173,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         raise UsageError(
             "--raw and --system cannot be combined.", hint="Put the system prompt into PROMPT, or drop --raw."
         )
+    if given["trace"] and given["beams"] > 1:
+        raise UsageError("--trace and --beams cannot be combined: nothing is drafted.", hint="Use one of them.")
     check_batch(prompt, given)
     lines = read_batch(given["batch"]) if given["batch"] is not None else None
     pull_if_missing(model, given["draft"])

@@ -40,18 +40,24 @@ def remote() -> None:
 @remote.command()
 @json_option
 def find(as_json: bool) -> None:
-    """Look for servers on this machine, at the usual ports."""
+    """Look for servers on this machine, at the usual ports: 11535 (localspec), 8080 (llama-server), 8000 (vLLM), 30000
+    (SGLang), 1234 (LM Studio) and 11434 (Ollama).
+
+    One at another port: localspec remote probe http://127.0.0.1:PORT
+    """
     from localspec.cli import io, remote_text
     from localspec.cli.output import print_records
     from localspec.remote.looking import PORTS, look
 
     found = look()
+    looked = f"Looked at ports {', '.join(map(str, PORTS))}. At another: localspec remote probe http://127.0.0.1:PORT"
     if as_json:
         print_records([remote_text.record(url, server) for url, server in found])
     elif found:
         io.print_text("\n".join(remote_text.found_line(url, server) for url, server in found))
+        io.print_note(looked)
     else:
-        io.print_note(f"No server answers on this machine (ports {', '.join(map(str, PORTS))}).")
+        io.print_note(f"No server answers on this machine. {looked}")
 
 
 @remote.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any  # Any: JSON
 
+from localspec.core.errors import AccessDenied
 from localspec.core.sanitize import one_line
 from localspec.models.catalog_file import RemoteTable
 
@@ -12,13 +13,12 @@ if TYPE_CHECKING:
     from localspec.remote.server import Found
 
 MOST_MODELS = 6
-WANTS_KEY = "wants a key: localspec remote probe {url} --key-env NAME"
 
 
-def found_line(url: str, found: Found | None) -> str:
-    """A server in one line."""
-    if found is None:
-        return f"{url} · {WANTS_KEY.format(url=url)}"
+def found_line(url: str, found: Found | AccessDenied) -> str:
+    """A server in one line; one that refuses says why."""
+    if isinstance(found, AccessDenied):
+        return one_line(f"{found.message} {found.hint}")
     return " · ".join(filter(None, (f"{found.kind.title} at {url}", model_names(found))))
 
 
@@ -48,9 +48,9 @@ def named_line(name: str, table: RemoteTable) -> str:
     return "  ".join(filter(None, (name, table.url, one_line(table.model or ""), table.kind or "", key)))
 
 
-def record(url: str, found: Found | None) -> dict[str, Any]:
+def record(url: str, found: Found | AccessDenied) -> dict[str, Any]:
     """The same as JSON."""
-    if found is None:
-        return {"url": url, "wants_key": True}
+    if isinstance(found, AccessDenied):
+        return {"url": url, "refuses": one_line(found.message)}
     models = [{"name": one.name, "context": one.context or None} for one in found.models]
     return {"url": url, "kind": found.kind.name, "models": models, "speculation": found.speculation or None}

@@ -83,6 +83,8 @@ def stop(server: str | None, everything: bool) -> None:
     from localspec.cli import io
     from localspec.serve import running
 
+    if everything and server is not None:
+        raise UsageError("Give a server or --all, not both.", hint="See what runs: localspec ps")
     found = running.running()
     for one in found if everything else chosen(found, server):
         running.stop(one)

@@ -132,7 +132,7 @@ def shown_on(bar: Progress) -> Callable[[AnyEvent], None]:
         match event:
             case Loading():
                 bar.show(event)
-            case Notice(level="warning"):
+            case Notice(level="warning") | Notice(code="unloaded" | "stopping"):
                 bar.say(event)
             case Ready():
                 bar.say(Notice("info", "loaded", loaded_words(event)))

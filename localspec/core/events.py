@@ -1,6 +1,7 @@
 """The events that screen, Python, pipe and JSON lines share: frozen records, distinguished by `type`.
 
-A generation is Prefill*, (Step | Text | Notice)*, Done or Failure; Steered may come at any time, also outside of one.
+A generation is (Waiting | Prefill)*, (Step | Text | Notice)*, Done or Failure; Steered may come at any time, also
+outside of one.
 Knows nothing about engines or readers.
 """
 
@@ -259,6 +260,12 @@ class Prefill(Event, frozen=True):
     cached: int
 
 
+class Waiting(Event, frozen=True):
+    """A server has not begun the answer; `reason` says why, in a few words."""
+
+    reason: str
+
+
 class Step(Event, frozen=True):
     """One round as text. drafted = accepted + len(rejected) + ignored.
 
@@ -317,4 +324,4 @@ class Failure(Event, frozen=True):
     prompt_n: int = 0
 
 
-AnyEvent = Loading | Ready | Steered | Prefill | Step | Text | Notice | Done | Failure
+AnyEvent = Loading | Ready | Steered | Waiting | Prefill | Step | Text | Notice | Done | Failure

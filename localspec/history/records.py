@@ -94,10 +94,12 @@ class Attachment(Record, frozen=True):
 
 
 class Unsent(Record, frozen=True):
-    """A message that was written and not sent, with what was attached to it."""
+    """A message that was written and not sent, with what was attached to it. `server`: to which it would have gone, ""
+    for a model on this machine."""
 
     content: str
     attachments: tuple[Attachment, ...] = ()
+    server: str = ""
 
 
 class Generation(Record, frozen=True):

@@ -49,9 +49,13 @@ WHERE conversation_id = ?
 INSERT = """
 INSERT INTO message(conversation_id, parent_id, role, content, status, created_at, edited) VALUES (?, ?, ?, ?, ?, ?, ?)
 """
-UNSENT = "SELECT content, attachments_json FROM unsent WHERE conversation_id IS ? ORDER BY id"
+OF_CHAT = (
+    "conversation_id IS ? AND (conversation_id IS NOT NULL OR server = ?)"  # what was written for one goes to no other
+)
+UNSENT = f"SELECT content, attachments_json FROM unsent WHERE {OF_CHAT} ORDER BY id"
 KEEP_UNSENT = """
-INSERT INTO unsent(conversation_id, content, attachments_json) VALUES ((SELECT id FROM conversation WHERE id = ?), ?, ?)
+INSERT INTO unsent(conversation_id, content, attachments_json, server)
+VALUES ((SELECT id FROM conversation WHERE id = ?), ?, ?, ?)
 """
 ATTACHMENTS = """
 SELECT message_id, path, mime, sha256, text FROM attachment
@@ -181,16 +185,16 @@ def has_chats(db: sqlite3.Connection) -> bool:
 
 def insert_unsent(db: sqlite3.Connection, chat_id: str | None, unsent: Unsent) -> None:
     attachments = msgspec.json.encode(unsent.attachments).decode()
-    db.execute(KEEP_UNSENT, (chat_id, unsent.content, attachments))
+    db.execute(KEEP_UNSENT, (chat_id, unsent.content, attachments, unsent.server))
 
 
-def take_unsent(db: sqlite3.Connection, chat_id: str | None) -> Unsent | None:
+def take_unsent(db: sqlite3.Connection, chat_id: str | None, server: str) -> Unsent | None:
     """Takes it out; two programs may have kept one each."""
-    found = db.execute(UNSENT, (chat_id,)).fetchall()
-    db.execute("DELETE FROM unsent WHERE conversation_id IS ?", (chat_id,))
+    found = db.execute(UNSENT, (chat_id, server)).fetchall()
+    db.execute(f"DELETE FROM unsent WHERE {OF_CHAT}", (chat_id, server))
     attached: list[Attachment] = []
     for row in found:
         with suppress(msgspec.DecodeError):
             attached += msgspec.json.decode(row["attachments_json"], type=tuple[Attachment, ...])
     content = "\n\n".join(row["content"] for row in found if row["content"])
-    return Unsent(content, tuple(attached)) if found else None
+    return Unsent(content, tuple(attached), server) if found else None

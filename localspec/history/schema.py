@@ -95,6 +95,12 @@ def m008_drafters(db: sqlite3.Connection) -> None:
     db.execute(DRAFTED)
 
 
+@migration
+def m009_unsent_to_a_server(db: sqlite3.Connection) -> None:
+    """Adds to which server a message that was not sent would have gone."""
+    db.execute("ALTER TABLE unsent ADD COLUMN server TEXT NOT NULL DEFAULT ''")
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,

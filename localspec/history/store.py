@@ -153,11 +153,11 @@ class History:
         """Keeps a message for this chat, or for a new one where that is gone or not begun."""
         self._database.write(lambda db: rows.insert_unsent(db, chat_id, unsent))
 
-    def take_unsent(self, chat_id: str | None) -> Unsent | None:
-        """What was not sent in this chat, or in none, which is then no longer kept."""
-        if not self._database.read(f"{rows.UNSENT} LIMIT 1", (chat_id,)):
+    def take_unsent(self, chat_id: str | None, server: str = "") -> Unsent | None:
+        """What was not sent in this chat, or to this server in none, which is then no longer kept."""
+        if not self._database.read(f"{rows.UNSENT} LIMIT 1", (chat_id, server)):
             return None
-        return self._database.erase(lambda db: rows.take_unsent(db, chat_id))
+        return self._database.erase(lambda db: rows.take_unsent(db, chat_id, server))
 
     def delete_message(self, message_id: int) -> None:
         """Deletes the message and all below it, on every branch."""

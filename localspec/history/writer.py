@@ -61,10 +61,10 @@ class Writer:
             return history.steps(message_id) if (history := self._opened()) else ()
         return ()
 
-    def take_unsent(self, chat_id: str | None) -> Unsent | None:
+    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
         """What was not sent in this chat, or in none, once the history is open. May wait; never raises."""
         with suppress(LocalspecError):
-            return history.take_unsent(chat_id) if (history := self._opened()) else None
+            return history.take_unsent(chat_id, server) if (history := self._opened()) else None
         return None
 
     def _opened(self) -> History | None:

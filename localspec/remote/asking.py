@@ -10,6 +10,7 @@ from localspec.core.errors import UsageError
 from localspec.core.requests import RANDOM_SEED, GenerateRequest, SpecWish
 from localspec.remote.kinds import Kind
 
+Wishes = tuple[SpecWish | None, SpecWish]  # as the user wants it, if asked, and as the server does of itself
 OPENAI = ("temperature", "top_p", "seed")
 OLLAMA = {
     "temperature": "temperature",
@@ -21,13 +22,13 @@ OLLAMA = {
 }
 
 
-def body(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish | None) -> bytes:
-    """The request's body; UsageError for what this server cannot do. `wish` None: it drafts as it was started."""
+def body(kind: Kind, model: str, request: GenerateRequest, wishes: Wishes) -> bytes:
+    """The request's body; UsageError for what this server cannot do."""
     if request.continues and kind.continues is None:
         raise UsageError(f"{kind.title} cannot go on with an answer that was cut.", hint="Ask it to go on in words.")
     if request.template is not None:
         raise UsageError("The server formats the chat itself.", hint="/template none")
-    made = ollama(model, request, wish) if kind.lines else openai(kind, model, request, wish)
+    made = ollama(model, request, wishes) if kind.lines else openai(kind, model, request, wishes)
     return msgspec.json.encode(made)
 
 
@@ -40,7 +41,7 @@ def given(request: GenerateRequest) -> dict[str, int | float]:
     return {name: value for name, value in request.sampling.given.items() if (name, value) != ("seed", RANDOM_SEED)}
 
 
-def openai(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish | None) -> dict[str, Any]:
+def openai(kind: Kind, model: str, request: GenerateRequest, wishes: Wishes) -> dict[str, Any]:
     options = given(request)
     made: dict[str, Any] = {
         "model": model,
@@ -58,26 +59,28 @@ def openai(kind: Kind, model: str, request: GenerateRequest, wish: SpecWish | No
     if request.continues and kind.continues:
         made |= kind.continues
     if kind.switches:
-        made["localspec"] = {**made.get("localspec", {}), **localspec_wish(request, wish)}
+        made["localspec"] = {**made.get("localspec", {}), **localspec_wish(request, *wishes)}
     return made
 
 
-def localspec_wish(request: GenerateRequest, wish: SpecWish | None) -> dict[str, Any]:
-    """How another localspec is to speculate for this answer."""
+def localspec_wish(request: GenerateRequest, wish: SpecWish | None, own: SpecWish) -> dict[str, Any]:
+    """How another localspec is to speculate for this answer, as far as that is not its own way."""
     if is_off(request, wish):
         return {"spec": "off"}
-    if wish is None:
-        return {}
-    return {"spec": "auto" if wish.mode == "off" else wish.mode, "k": wish.k}
+    asked = wish or own
+    if asked.mode == "off" and request.speculate:
+        asked = SpecWish("auto", asked.k)
+    changed = {"spec": (asked.mode, own.mode), "k": (asked.k, own.k)}
+    return {name: value for name, (value, usual) in changed.items() if value != usual}
 
 
-def ollama(model: str, request: GenerateRequest, wish: SpecWish | None) -> dict[str, Any]:
+def ollama(model: str, request: GenerateRequest, wishes: Wishes) -> dict[str, Any]:
     options: dict[str, Any] = {OLLAMA[name]: value for name, value in given(request).items()}
     if request.max_tokens is not None:
         options["num_predict"] = request.max_tokens
     if request.stop:
         options["stop"] = list(request.stop)
-    if is_off(request, wish):
+    if is_off(request, wishes[0]):
         options["draft_num_predict"] = 0
     return {"model": model, "messages": messages(request), "stream": True, "options": options}
 

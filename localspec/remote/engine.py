@@ -34,7 +34,7 @@ from localspec.core.events import (
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 from localspec.core.sanitize import one_line
 from localspec.core.served import SERVER, UNREPORTED
-from localspec.remote import faults, sse
+from localspec.remote import faults, sse, waiting
 from localspec.remote.answers import Piece, Reader
 from localspec.remote.asking import body, is_off
 from localspec.remote.exchange import DEADLINES, Deadlines, Exchange
@@ -88,6 +88,7 @@ class RemoteEngine:
         self._answered = -1
         self._closed = False
         self._wish: SpecWish | None = None  # None: not steered yet, and the server does as it was started
+        self._own = SpecWish()  # how the server drafts unasked, as far as it says so
         self._card: SpecCard | None = None  # the drafter, where the server names it
         self._tells_each: bool | None = None  # whether the server reports an answer's drafts; None: not known yet
 
@@ -111,8 +112,8 @@ class RemoteEngine:
         """The answer asked for last ends here."""
         with self._lock:
             self._stopped = self._asked
-            exchange = self._exchange if self._answered == self._asked else None
-        if exchange is not None:
+            open_now = (self._exchange, self._short) if self._answered == self._asked else ()
+        for exchange in filter(None, open_now):
             exchange.stop()
 
     def close(self) -> None:
@@ -135,7 +136,9 @@ class RemoteEngine:
             return
         if found.access.key and found.access.address.is_open:
             yield OPEN_KEY
-        yield ready(found, model)
+        if model.spec is not None:
+            self._meet(model.spec)
+        yield ready(found, model, self._spec(found))
         while (message := self._waiting.get()) is not None and not self._closed:
             yield from self._take(message, found, model)
 
@@ -154,6 +157,12 @@ class RemoteEngine:
                 except LocalspecError as fault:
                     yield self._ended() if self._is_stopped else failure(fault, message)
 
+    def _meet(self, card: SpecCard) -> None:
+        """Takes the drafter that the server names; what it was asked for is not its own way."""
+        self._card = card
+        if self._wish is None:
+            self._own = SpecWish(card.mode, card.k)
+
     def _spec(self, found: Found) -> SpecCard:
         """How the next answer is drafted for, as far as it is known."""
         if self._card is None:
@@ -163,14 +172,14 @@ class RemoteEngine:
     def _keep(self, exchange: Exchange) -> None:
         with self._lock:
             self._short = exchange
-        if self._closed:
+        if self._is_stopped:
             exchange.stop()
 
     # --- an answer
 
     @property
     def _is_stopped(self) -> bool:
-        return self._closed or self._stopped >= self._answered
+        return self._closed or 0 <= self._answered <= self._stopped
 
     def _ended(self) -> Done:
         """An answer that was stopped before its figures came."""
@@ -184,7 +193,7 @@ class RemoteEngine:
 
     def _answer(self, request: GenerateRequest, found: Found, model: Served) -> Iterator[AnyEvent]:
         exchange, kind = self._begin(), found.kind
-        asked = body(kind, model.name, request, self._wish)
+        asked = body(kind, model.name, request, (self._wish, self._own))
         before = self._totals(found)
         reader, clock = self._reader(request, found), Clock(time.monotonic())
         if self._is_stopped:
@@ -196,26 +205,30 @@ class RemoteEngine:
             if content_type.partition(";")[0].strip().lower() != STREAMS[kind.lines]:
                 raise faults.of_another_kind(found.access.name, content_type)
             lines = exchange.lines(response)
-            for data in written(lines) if kind.lines else sse.data(lines):
-                if self._is_stopped or data == sse.END:
+            for sent in written(lines) if kind.lines else sse.events(lines):
+                if self._is_stopped or sent == sse.END:
                     break
-                yield from self._shown(reader.read(data), clock, found)
+                if isinstance(sent, str):
+                    piece = reader.read(sent)
+                    yield from self._shown(piece, clock)
+                    if piece.spec is not None and request.speculate is None:
+                        self._meet(piece.spec)
+                        yield Steered(self._spec(found))
+                elif (event := waiting.read(sent.words)) is not None:
+                    yield event
         yield self._done(request, reader, clock, (found, model, before))
 
     def _reader(self, request: GenerateRequest, found: Found) -> Reader:
         begun = request.messages[-1].content if request.continues and request.messages and found.kind.echoes else ""
         return Reader(found.access.name, lines=found.kind.lines, echo=begun)
 
-    def _shown(self, piece: Piece, clock: Clock, found: Found) -> Iterator[AnyEvent]:
+    def _shown(self, piece: Piece, clock: Clock) -> Iterator[AnyEvent]:
         if piece.text:
             clock.tick()
         if piece.step is not None:
             yield piece.step
         elif piece.text:
             yield Text(piece.text)
-        if piece.spec is not None:
-            self._card = piece.spec
-            yield Steered(self._spec(found))
         yield from piece.notices
 
     def _done(
@@ -230,7 +243,8 @@ class RemoteEngine:
             return Done(finish, replace(reader.own, finish_reason=finish))
         self._learn(found, reader)
         is_stopped = finish == "cancelled" and reader.streamed.predicted_n  # localspec's: its own sums did not come
-        figures = reader.streamed if is_stopped else of_one_answer(reader.figures, before, self._totals(found))
+        after = None if finish == "cancelled" else self._totals(found)  # whoever stopped it waits for nothing more
+        figures = reader.streamed if is_stopped else of_one_answer(reader.figures, before, after)
         sums = stats(
             figures,
             finish=finish,
@@ -267,11 +281,11 @@ def failure(fault: LocalspecError, request: GenerateRequest | None = None) -> Fa
     return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over=over)
 
 
-def ready(found: Found, model: Served) -> Ready:
+def ready(found: Found, model: Served, spec: SpecCard) -> Ready:
     """The server as a model that is loaded."""
     where = f"{found.kind.title} at {found.access.address.url.partition('://')[2]}"
     card = ModelCard(one_line(title(model.name)), "", where, model.context, chat=True, server=found.access.address.url)
-    return Ready(card, spec_card(found, SpecWish()), Memory(0, 0, 0))
+    return Ready(card, spec, Memory(0, 0, 0))
 
 
 def title(name: str) -> str:

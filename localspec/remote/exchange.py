@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 import ssl
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection, IncompleteRead
@@ -62,6 +63,7 @@ class Exchange:
         self._socket: socket.socket | None = None
         self._connection: HTTPConnection | None = None
         self._timer: threading.Timer | None = None
+        self._woken = threading.Event()  # it is connected, or never will be, or was stopped
 
     def __enter__(self) -> Self:
         return self
@@ -75,6 +77,7 @@ class Exchange:
     def stop(self) -> None:
         """Ends it from any thread: whoever reads sees the end. Twice does no harm."""
         self.stopped = True
+        self._woken.set()
         if (open_socket := self._socket) is not None:
             with suppress(OSError):
                 # Of the plain socket: to end TLS itself would take from the reader what it reads with.
@@ -99,27 +102,32 @@ class Exchange:
         return response
 
     def _connect(self) -> None:
-        address, name = self.access.address, self.access.name
-        if address.scheme == "https":
-            seconds = self.deadlines.connect
-            self._connection = HTTPSConnection(
-                address.host, address.port, timeout=seconds, context=ssl.create_default_context()
-            )
-        else:
-            self._connection = HTTPConnection(address.host, address.port, timeout=self.deadlines.connect)
+        """Connects in a thread of its own, which is left alone with it when it is stopped: neither the search for a
+        name nor a handshake can be interrupted."""
+        connection, connected = connection_to(self.access.address, self.deadlines.connect), Future[None]()
+        connected.add_done_callback(lambda _: self._woken.set())
+        threading.Thread(target=settle, args=(connected, connection.connect), name="connect", daemon=True).start()
+        self._woken.wait(self.deadlines.connect)
+        if self.stopped or not connected.done():
+            connected.add_done_callback(lambda _: connection.close())
+            raise faults.unreachable(self.access.name, TimeoutError())
         try:
-            self._connection.connect()
+            connected.result()
         except OSError as fault:
-            raise faults.unreachable(name, fault) from fault
+            raise faults.unreachable(self.access.name, fault) from fault
         except (HTTPException, ValueError) as fault:
-            raise faults.lost(name, fault) from fault
-        self._socket = self._connection.sock
-        self._socket.settimeout(self.deadlines.silence if self.within is None else self.within)
+            raise faults.lost(self.access.name, fault) from fault
+        self._connection, self._socket = connection, connection.sock
+        self._watch(connection.sock)
+
+    def _watch(self, connected: socket.socket) -> None:
+        """The deadlines from now on."""
+        connected.settimeout(self.deadlines.silence if self.within is None else self.within)
         if self.within is not None:
             self._timer = threading.Timer(self.within, self._expire)
             self._timer.daemon = True
             self._timer.start()
-        if self.stopped:  # while it was connecting
+        if self.stopped:  # meanwhile
             self.stop()
 
     def _headers(self, has_body: bool) -> Mapping[str, str]:
@@ -142,7 +150,8 @@ class Exchange:
         except BROKEN:
             body = b""
         after = response.getheader("Retry-After", "").strip()
-        return faults.refused(name, response.status, body, retry_after=after, key_env=self.access.key_env)
+        hint = faults.CHECK if self.within is not None else faults.look(name)
+        return faults.refused(name, response.status, body, hint=hint, retry_after=after, key_env=self.access.key_env)
 
     def whole(self, response: HTTPResponse, most: int) -> bytes:
         """All of a short answer."""
@@ -184,3 +193,19 @@ class Exchange:
             raise self._lost(fault) from fault
         except AttributeError:  # http.client has closed its file meanwhile
             return b""
+
+
+def connection_to(address: Address, seconds: float) -> HTTPConnection:
+    """A connection that is not made yet."""
+    if address.scheme == "http":
+        return HTTPConnection(address.host, address.port, timeout=seconds)
+    return HTTPSConnection(address.host, address.port, timeout=seconds, context=ssl.create_default_context())
+
+
+def settle(future: Future[None], call: Callable[[], None]) -> None:
+    try:
+        call()
+    except Exception as fault:  # whoever waits for it raises it
+        future.set_exception(fault)
+    else:
+        future.set_result(None)

@@ -17,8 +17,8 @@ LONGEST = 300  # characters of a server's own words
 OVERFLOWS = re.compile(
     r"exceed_context_size|context_length_exceeded|maximum context length|context (size|length|window)"
 )
-AGAIN = "Ask again; what was written is kept."
-LOOK = "Look at it: localspec remote probe"
+CHECK = "Is the address right? What answers on this machine: localspec remote find"
+STOPPED = "engine_stopped"  # a localspec's code
 WRONG_CERTIFICATE = "Trust its certificate on this machine, or use the right host name."
 
 
@@ -38,32 +38,37 @@ def unreachable(server: str, fault: OSError) -> LocalspecError:
     return RemoteError(f"{server} cannot be reached ({why}).", hint="Is it running, and is the address right?")
 
 
+def look(server: str) -> str:
+    """The hint for a server that is chatted with."""
+    return f"Look at it: localspec remote probe {server}"
+
+
 def lost(server: str, fault: OSError | HTTPException | ValueError) -> LocalspecError:
     """The connection was there, and broke or fell silent."""
     if isinstance(fault, TimeoutError):
-        return RemoteError(f"{server} has fallen silent.", hint=AGAIN)
+        return RemoteError(f"{server} has fallen silent.")
     if isinstance(fault, HTTPException) and type(fault).__name__ not in ("IncompleteRead", "RemoteDisconnected"):
         return RemoteError(f"{server} does not answer in HTTP.", hint="Is the address right?")
-    return RemoteError(f"The connection to {server} was lost.", hint=AGAIN)
+    return RemoteError(f"The connection to {server} was lost.")
 
 
 def cut(server: str) -> LocalspecError:
     """A stream that ended before the answer did."""
-    return RemoteError(f"{server} ended the connection in the middle of the answer.", hint=AGAIN)
+    return RemoteError(f"{server} ended the connection in the middle of the answer.")
 
 
 def too_large(server: str, what: str) -> LocalspecError:
-    return RemoteError(f"{server} sent {what} that is too long to be read.", hint=AGAIN)
+    return RemoteError(f"{server} sent {what} that is too long to be read.")
 
 
 def of_another_kind(server: str, content_type: str) -> LocalspecError:
     """An answer that is no stream."""
     found = one_line(content_type)[:60] or "nothing named"
-    return RemoteError(f"{server} answers with {found} where a stream is due.", hint=f"Is the address right? {LOOK}")
+    return RemoteError(f"{server} answers with {found} where a stream is due.", hint=look(server))
 
 
 def unreadable(server: str) -> LocalspecError:
-    return RemoteError(f"{server} sent an answer that cannot be read.", hint=f"Is the address right? {LOOK}")
+    return RemoteError(f"{server} sent an answer that cannot be read.", hint=CHECK)
 
 
 def moved(server: str, location: str) -> LocalspecError:
@@ -74,40 +79,44 @@ def moved(server: str, location: str) -> LocalspecError:
     )
 
 
-def refused(server: str, status: int, body: bytes, *, retry_after: str = "", key_env: str = "") -> LocalspecError:
-    """An answer with an error's status, in the server's words as far as it has some."""
+def refused(
+    server: str, status: int, body: bytes, *, hint: str = CHECK, retry_after: str = "", key_env: str = ""
+) -> LocalspecError:
+    """An answer with an error's status, in the server's words as far as it has some; the hint where it is ours."""
     said = words(body)
     why = f": {said}" if said else ""
     if status == 401 or (status == 403 and not said):
         return denied(server, status, key_env)
     if status == 403:
-        return AccessDenied(f"{server} refuses the question (403 Forbidden){why}.", hint=LOOK)
+        return AccessDenied(f"{server} refuses the question (403 Forbidden){why}.", hint=hint)
     if status in (400, 413, 422, 500) and OVERFLOWS.search(body.decode(errors="replace").lower()):
         return ContextOverflow(f"The chat is longer than {server} reads{why}.".replace("..", "."))
     if status == 429:
-        wait = f" in {retry_after} s" if re.fullmatch(r"\d{1,6}", retry_after) else " later"
-        return RemoteError(f"{server} has too much to do.", hint=f"Ask again{wait}.")
+        wait = f"{retry_after} s" if re.fullmatch(r"\d{1,6}", retry_after) else "a while"
+        return RemoteError(f"{server} has too much to do.", hint=f"Wait {wait}.")
     if status == 503:
         state = "is still loading its model" if "loading" in said.lower() else "cannot answer now"
-        return RemoteError(f"{server} {state}.", hint="Ask again in a moment.")
+        return RemoteError(f"{server} {state}.", hint="Wait a moment.")
     if status == 404:
-        return RemoteError(f"{server} does not have that{why}.".replace("..", "."), hint=LOOK)
-    return RemoteError(f"{server} refuses the question ({status} {reason(status)}){why}.".replace("..", "."), hint=LOOK)
+        return RemoteError(f"{server} does not have that{why}.".replace("..", "."), hint=hint)
+    return RemoteError(f"{server} refuses the question ({status} {reason(status)}){why}.".replace("..", "."), hint=hint)
 
 
 def denied(server: str, status: int, key_env: str) -> LocalspecError:
     if key_env:
         return AccessDenied(f"{server} refuses the key in {key_env} ({status}).", hint="Is it the right one?")
-    name_it = "Put the key into the environment and name it: --key-env NAME"
+    name_it = f"Put the key into the environment and name it: localspec remote probe {server} --key-env NAME"
     return AccessDenied(f"{server} wants a key ({status}).", hint=name_it)
 
 
 def reported(server: str, found: Mapping[str, Any]) -> LocalspecError:
     """An error that came inside of a stream."""
-    said = said_in(found)
+    said, error = said_in(found), found.get("error")
     if OVERFLOWS.search(said.lower()):
         return ContextOverflow(f"The chat is longer than {server} reads: {said}.")
-    return RemoteError(f"{server} failed: {said or 'it does not say why'}.", hint=AGAIN)
+    if isinstance(error, dict) and error.get("code") == STOPPED:
+        return RemoteError(f"{server} was stopped.")
+    return RemoteError(f"{server} failed: {said or 'it does not say why'}.")
 
 
 def words(body: bytes) -> str:

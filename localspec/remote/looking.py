@@ -14,19 +14,19 @@ QUICK = Deadlines(connect=1.0, short=3.0, silence=3.0)  # on this machine
 PORTS = tuple(KINDS[name].port for name in PROBED)
 
 
-def look(ports: Iterable[int] = PORTS, deadlines: Deadlines = QUICK) -> list[tuple[str, Found | None]]:
-    """The servers that answer on this machine, by address; None for one that wants a key."""
+def look(ports: Iterable[int] = PORTS, deadlines: Deadlines = QUICK) -> list[tuple[str, Found | AccessDenied]]:
+    """The servers that answer on this machine, by address; for one that refuses, its refusal."""
     urls = [f"http://127.0.0.1:{port}" for port in ports]
     with ThreadPoolExecutor(len(urls) or 1) as pool:
         answers = list(pool.map(lambda url: answer(url, deadlines), urls))
-    return [(url, found) for url, (is_there, found) in zip(urls, answers, strict=True) if is_there]
+    return [(url, found) for url, found in zip(urls, answers, strict=True) if found is not None]
 
 
-def answer(url: str, deadlines: Deadlines) -> tuple[bool, Found | None]:
-    """Whether a server of these is at the address, and which."""
+def answer(url: str, deadlines: Deadlines) -> Found | AccessDenied | None:
+    """The server of these that is at the address, if one is."""
     try:
-        return True, find(Remote(url), deadlines)
-    except AccessDenied:
-        return True, None
+        return find(Remote(url), deadlines)
+    except AccessDenied as fault:
+        return fault
     except LocalspecError:
-        return False, None
+        return None

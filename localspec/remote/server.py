@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any  # Any: JSON from a stranger
 
 import msgspec
 
 from localspec.core.errors import AccessDenied, LocalspecError, RemoteError, UsageError
+from localspec.core.events import SpecCard
 from localspec.core.sanitize import one_line
 from localspec.remote import faults
 from localspec.remote.address import parse
 from localspec.remote.exchange import DEADLINES, Access, Deadlines, Exchange
+from localspec.remote.figures import part
 from localspec.remote.kinds import KINDS, Kind
 from localspec.remote.totals import MOST_TEXT, Totals, read
 
@@ -50,7 +52,8 @@ class Remote:
         key = os.environ.get(self.key_env, "") if self.key_env else ""
         if self.key_env and not key:
             raise UsageError(
-                f"The key of {self.title} is not in the environment: {self.key_env} is not set.", hint="Set it."
+                f"The key of {self.title} is not in the environment: {self.key_env} is not set.",
+                hint=f"Set it: export {self.key_env}=KEY",
             )
         if not all("!" <= letter <= "~" for letter in key):
             raise UsageError(f"{self.key_env} holds what no key can be.", hint="It is one word, without line ends.")
@@ -59,11 +62,12 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A model of a server's; `context` in tokens, 0 where it does not say."""
+    """A model of a server's; `context` in tokens, 0 where it does not say. `spec`: a localspec's drafter."""
 
     name: str
     context: int = 0
     owner: str = ""
+    spec: SpecCard | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +189,9 @@ def served(row: Mapping[str, Any]) -> Served:
     meta = row.get("meta")
     own = meta.get("n_ctx") if isinstance(meta, dict) else None
     context = row.get("max_model_len") or row.get("context_length") or own
-    return Served(str(row["id"])[:LONGEST_NAME], integer(context), str(row.get("owned_by"))[:40])
+    localspec = row.get("localspec")
+    spec = part(localspec, "spec", SpecCard) if isinstance(localspec, dict) else None
+    return Served(str(row["id"])[:LONGEST_NAME], integer(context), str(row.get("owned_by"))[:40], spec)
 
 
 def read_lmstudio(found: Mapping[str, Any]) -> tuple[Served, ...]:
@@ -206,7 +212,7 @@ def integer(value: object) -> int:
 
 
 def with_context(models: tuple[Served, ...], context: int) -> tuple[Served, ...]:
-    return tuple(Served(one.name, one.context or context, one.owner) for one in models)
+    return tuple(replace(one, context=one.context or context) for one in models)
 
 
 def context_of_props(props: Mapping[str, Any]) -> int:

@@ -1,16 +1,24 @@
-"""Server-sent events: the data of each, from lines. Knows no JSON and no sockets."""
+"""Server-sent events: the data of each and the comments between them, from lines. Knows no JSON and no sockets."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 END = "[DONE]"
 FIELDS = (b"data", b"error")  # an older llama-server sends its errors in a field of their own
 
 
-def data(lines: Iterable[bytes]) -> Iterator[str]:
-    """The data of every event, several lines joined. Comments, which keep a line open, and other fields are skipped; an
-    event that its empty line does not end never came."""
+@dataclass(frozen=True, slots=True)
+class Comment:
+    """A line that is no event: most servers keep the connection open with it, a localspec says what it waits for."""
+
+    words: str
+
+
+def events(lines: Iterable[bytes]) -> Iterator[str | Comment]:
+    """The data of every event, several lines joined, and the comments. Other fields are skipped; an event that its
+    empty line does not end never came."""
     held: list[str] = []
     for line in lines:
         if not line:
@@ -19,5 +27,8 @@ def data(lines: Iterable[bytes]) -> Iterator[str]:
             held = []
             continue
         field, _, value = line.partition(b":")
-        if field in FIELDS:
-            held.append(value.removeprefix(b" ").decode("utf-8", errors="replace"))
+        text = value.removeprefix(b" ").decode("utf-8", errors="replace")
+        if not field:
+            yield Comment(text)
+        elif field in FIELDS:
+            held.append(text)

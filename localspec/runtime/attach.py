@@ -15,7 +15,7 @@ import torch
 
 from localspec.core import calibration
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError, UsageError
-from localspec.core.events import DraftLength, Loading, ModelCard, Notice, Ready, SpecCard
+from localspec.core.events import DraftLength, Loading, Mode, ModelCard, Notice, Ready, SpecCard
 from localspec.core.requests import AskedDraft, ChangeDrafter, SpecWish, draft_length
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
@@ -25,6 +25,7 @@ from localspec.engine.drafters.table import DRAFTERS
 from localspec.engine.drafters.translated import TranslatedDrafter
 from localspec.engine.memory import give_back
 from localspec.engine.passes import can_batch
+from localspec.engine.policy.company import ALONE
 from localspec.engine.policy.steerable import SharedPolicy
 from localspec.engine.protocols import Company, Drafter, Resident, is_layered
 from localspec.engine.session import Session
@@ -63,10 +64,10 @@ def attach_slots(opened: Opened) -> Generator[Opening, None, Slots]:
         from localspec.engine.batch import Batch  # here: what measures on a bare GPU box has no greenlet
 
         batch = Batch()
-        opened = replace(opened, company=batch)
-    parts = yield from make_parts(opened, opened.request.draft, opened.request.k, owns_target=True)
+    asked = opened.request
+    parts = yield from make_parts(opened, asked.draft, asked.k, owns_target=True, company=batch or ALONE)
     if parallel > 1 and not parts.can_be_twice:
-        yield one_at_a_time(parts, asked=opened.request.weights.parallel != "auto")
+        yield one_at_a_time(parts, asked=asked.weights.parallel != "auto")
         parallel = 1
     if parallel > 1:
         parts = replace(parts, threads=None)  # rows of others would be timed with its own
@@ -88,12 +89,13 @@ def one_at_a_time(parts: Parts, *, asked: bool) -> Notice:
 
 
 def make_parts(
-    opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool
+    opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool, company: Company = ALONE
 ) -> Generator[Loading | Notice, None, Parts]:
+    """The parts of one Model; `company`: the requests that its rows are computed with."""
     choice = opened.choice
     if draft != opened.request.draft or choice.snapshot is None:  # comparing two tokenizers takes seconds
         choice = chosen(opened, draft)
-    drafting = yield from make_drafting(opened, choice, k)
+    drafting = yield from make_drafting(opened, choice, k, company)
     target = opened.target
     yield from graph_notices((target, *drafting.decoders))
     return Parts(
@@ -107,11 +109,11 @@ def make_parts(
         owned=(target, opened.prompter, *filter(None, [opened.mark])) if owns_target else (),
         threads=Threads(possible(), opened.threads) if owns_target and opened.may_change_threads else None,
         folding=opened.folding,
-        another=partial(another, opened),
+        another=partial(another, opened, company),
     )
 
 
-def another(opened: Opened, asked: ChangeDrafter) -> Generator[Loading | Notice, None, Drafting]:
+def another(opened: Opened, company: Company, asked: ChangeDrafter) -> Generator[Loading | Notice, None, Drafting]:
     """Makes another drafter for the same target, once the one before is closed."""
     request = msgspec.structs.replace(opened.request, draft=asked.draft, k=asked.k, mode=asked.mode)
     opened = replace(opened, request=request)
@@ -121,7 +123,7 @@ def another(opened: Opened, asked: ChangeDrafter) -> Generator[Loading | Notice,
         if opened.plan.resident is not None and choice.exit_layer > opened.plan.resident:
             message = f"Only {opened.plan.resident} layers are in memory, and {choice.name} draft."
             raise UsageError(message, hint="Load the model again.")
-        return (yield from make_drafting(opened, choice, asked.k))
+        return (yield from make_drafting(opened, choice, asked.k, company))
 
 
 def chosen(opened: Opened, draft: AskedDraft) -> draft_choice.Choice:
@@ -130,7 +132,7 @@ def chosen(opened: Opened, draft: AskedDraft) -> draft_choice.Choice:
 
 
 def make_drafting(
-    opened: Opened, choice: draft_choice.Choice, k: DraftLength
+    opened: Opened, choice: draft_choice.Choice, k: DraftLength, company: Company = ALONE
 ) -> Generator[Loading | Notice, None, Drafting]:
     """Loads what drafts, and makes the drafter with its policy and its card."""
     k = choice.k if k == "auto" else draft_length(k)
@@ -140,8 +142,7 @@ def make_drafting(
         yield choice.notice
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
     wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
-    policies = SharedPolicy(wish.mode, wish.k, opened.request.probe_every)
-    made = Making(choice, spec(choice, k, wish), policies, opened.company)
+    made = Making(choice, k, SharedPolicy(wish.mode, wish.k, opened.request.probe_every), company)
     return replace(made.drafting(opened.target, own, translating), mark=mark)
 
 
@@ -150,8 +151,8 @@ class Making:
     """What a drafter is made by, for one decoder of the target's weights after another."""
 
     choice: draft_choice.Choice
-    spec: SpecCard
-    policies: SharedPolicy
+    k: DraftLength
+    policy: SharedPolicy
     company: Company
 
     def drafting(self, target: Resident, own: Resident | None, translating: Translating | None = None) -> Drafting:
@@ -159,9 +160,9 @@ class Making:
         named = make_drafter(choice, target, own, translating)
         lookup = LookupDrafter() if choice.lookup else named if isinstance(named, LookupDrafter) else None
         return Drafting(
-            self.spec,
+            spec(choice, self.k, self.policy.mode),
             guarded(named, lookup),
-            self.policies.slot(self.company),
+            self.policy.slot(self.company),
             greedy=choice.greedy,
             decoders=(own,) if own is not None else (),
             lookup=lookup,
@@ -190,7 +191,7 @@ def make_drafter(
     return DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
 
 
-def spec(choice: draft_choice.Choice, k: DraftLength, wish: SpecWish) -> SpecCard:
+def spec(choice: draft_choice.Choice, k: DraftLength, mode: Mode) -> SpecCard:
     """The drafter as the user sees it."""
     return SpecCard(
         choice.kind,
@@ -198,7 +199,7 @@ def spec(choice: draft_choice.Choice, k: DraftLength, wish: SpecWish) -> SpecCar
         k,
         choice.reason,
         choice.exit_layer or None,
-        wish.mode,
+        mode,
         lookup=choice.lookup,
         translated=choice.translates,
     )

@@ -88,7 +88,7 @@ class Model:
         """Prefill, Steps and Notices, then Done. LocalspecError where it cannot go on; the text so far stands.
 
         The next answer may begin when this one has ended, was closed or was garbage-collected. `trace` is called with
-        every round before its Step; its time is not counted.
+        every round before its Step; its time is not counted. A search of beams has none.
         """
         exit_layer = request.exit_layer if request.beams == 1 else None
         with self._alone(), self._steered(request.wish), self._temporary_drafter(exit_layer):
@@ -140,7 +140,7 @@ class Model:
                     first_seconds = sum(step_seconds)
                 stop_text = writer.stopped
                 reason = "stop" if stop_text else done.ended or reason
-                if trace is not None:
+                if trace is not None and request.beams == 1:
                     trace(traced(done, step, writer.tokenizer))
                 self._references.add(step)
                 yield self._tallied(step)

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from localspec.core.events import Loading, Notice, Ready
 from localspec.core.locks import Lock
 from localspec.core.requests import LoadRequest, WeightOptions
-from localspec.engine.policy.company import ALONE
-from localspec.engine.protocols import Company, Resident
+from localspec.engine.protocols import Resident
 from localspec.loading.devices import gpu_bytes, pick_device, spare_gpu_bytes
 from localspec.loading.plan import Plan
 from localspec.loading.plan_request import PlanRequest, check_memory
@@ -27,7 +26,7 @@ Opening = Loading | Notice | Ready
 @dataclass(frozen=True, slots=True)
 class Opened:
     """A target in memory, and what attaching a drafter needs. `choice`: the drafter that it was planned with;
-    `mark`: that it is loaded; `company`: those whose rows are computed with its own."""
+    `mark`: that it is loaded."""
 
     request: LoadRequest
     catalog: Catalog
@@ -40,7 +39,6 @@ class Opened:
     choice: Choice
     mark: Lock | None
     folding: Folding | None = None
-    company: Company = ALONE
 
     @property
     def may_change_threads(self) -> bool:

@@ -27,9 +27,10 @@ Cancelled = Callable[[], bool]
 
 
 class Slots:
-    """`first` owns what the others share; `batch` is what their policies know. One thread's, but for `steer`."""
+    """`first` owns what the others share. One thread's, but for `steer`."""
 
     def __init__(self, first: Model, *others: Model, batch: Batch | None = None) -> None:
+        """`batch`: the one that their policies know."""
         self.first, self._others = first, others
         self._free = [first, *others]  # the longest unused first
         self._batch = batch

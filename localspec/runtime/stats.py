@@ -218,7 +218,7 @@ def add_step(stats: Stats, step: Step) -> Stats:
         tested_counts=count(stats.tested_counts, step.drafted - step.ignored) if drafted else stats.tested_counts,
         draft_ms=stats.draft_ms + step.draft_ms,
         verify_ms=stats.verify_ms + step.verify_ms,
-        context_used=stats.context_used + len(step.tokens),
+        context_used=max(stats.context_used, step.position) + len(step.tokens),
         by_drafter=added_by_drafter(stats.by_drafter, sums_of(step)) if step.drafters else stats.by_drafter,
     )
 

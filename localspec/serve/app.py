@@ -26,12 +26,12 @@ from localspec.serve.answers import Kind, Reply
 from localspec.serve.bodies import Asked, chat_request, completion_request
 from localspec.serve.engine import STOPPED, Host
 from localspec.serve.exchange import PING, Exchange
-from localspec.serve.faults import FAILED, NOT_LOADED, RequestRefused, loading, of_failure, too_many
+from localspec.serve.faults import FAILED, NOT_LOADED, RequestRefused, loading, of_failure
 from localspec.serve.guard import HAS_KEY, Guard
 from localspec.serve.metrics import MEDIA_TYPE, Totals
 from localspec.serve.queue import Queue
 from localspec.serve.replies import DONE, EventStream, Json, comment, data, refusal, watched
-from localspec.serve.request_body import BOUNDS, Bounds, read_body
+from localspec.serve.request_body import Bodies
 from localspec.serve.security import Rules
 
 WHAT_THERE_IS = "There are /v1/chat/completions, /v1/completions, /v1/models, /health and /metrics."
@@ -59,10 +59,9 @@ class Site:
     host: Host
     queue: Queue
     totals: Totals = field(default_factory=Totals)
-    bounds: Bounds = BOUNDS
+    bodies: Bodies = field(default_factory=Bodies)
     ping: float = PING
     since: int = field(default_factory=lambda: int(time()))
-    reading: int = 0  # bodies
 
     # --- what reads
 
@@ -108,7 +107,8 @@ class Site:
         if (ready := self.host.ready) is None:
             return found
         card = ready.model
-        return {**found, "meta": {"n_ctx": card.context_max, "quant": card.quant, "device": card.device}}
+        meta = {"n_ctx": card.context_max, "quant": card.quant, "device": card.device}
+        return {**found, "meta": meta, "localspec": {"spec": ready.spec}}
 
     def _check_model(self, name: str | None) -> None:
         if name is not None and name != self.served.name and name not in self.served.names:
@@ -118,15 +118,10 @@ class Site:
     # --- what answers
 
     async def _body(self, request: Request) -> bytes:
-        """The request's body; RequestRefused, before it is read, where the queue is full or too many are read."""
+        """The request's body; RequestRefused, before it is read, while the model loads or where the queue is full."""
+        self.host.check_loaded()
         self.queue.check()
-        if self.reading >= self.bounds.most_read:
-            raise too_many(self.reading)
-        self.reading += 1
-        try:
-            return await read_body(request, self.bounds)
-        finally:
-            self.reading -= 1
+        return await self.bodies.read(request)
 
     async def chat(self, request: Request) -> Response:
         asked = chat_request(await self._body(request))
@@ -202,7 +197,7 @@ class Site:
             self._take(reply, event)
             match event:
                 case Prefill():
-                    yield comment(f"reading {event.done} of {event.total - event.cached}")
+                    yield comment(f"reading {event.cached + event.done} of {event.total}")
                 case Step():
                     for chunk in (*reply.opening(), *reply.chunk(event)):
                         yield data(chunk)

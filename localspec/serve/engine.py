@@ -19,9 +19,14 @@ from localspec.core.requests import GenerateRequest
 from localspec.serve.faults import loading, not_loaded
 
 State = Literal["unloaded", "loading", "waking", "ready", "failed", "closed"]
-STOPPED = Failure("engine_stopped", "The server was stopped.", "What was written until then stands.")
+STOPPED = Failure("engine_stopped", "The server was stopped.")
 ENDED = Failure(EngineDied.code, "The engine stopped.")
 AGAIN = "It is being loaded again; ask again."
+DIED = Notice("warning", "engine_died", "The engine ended, and its answer with it.", "It is loaded again.")
+DIED_AGAIN = Notice("warning", "engine_died", "The engine ended again without an answer.", "The next request loads it.")
+UNLOADED = Notice(
+    "info", "unloaded", "Nothing was asked for a while: the model is unloaded.", "The next request loads it."
+)
 
 
 class Engine(Protocol):
@@ -177,12 +182,15 @@ class Host:
         """The engine ended: what it answered fails, and it is loaded again; twice without an answer is too often."""
         self.failure = failure
         if self.state == "ready":
+            self._seen(DIED_AGAIN if self._is_fragile else DIED)
             again = msgspec.structs.replace(failure, hint=AGAIN)
             self._drop("unloaded", again, reload=not self._is_fragile)
         else:
             self._drop("failed", failure)
             if self.ready is None:
                 self._failed(failure)
+            else:
+                self._seen(Notice("warning", failure.code, failure.message, "The next request tries again."))
 
     def _drop(self, state: State, failure: Failure, *, reload: bool = False) -> None:
         engine, self._engine = self._engine, None
@@ -207,7 +215,11 @@ class Host:
     def _go_idle(self) -> None:
         self._stay()
         if self._ttl is not None:
-            self._idle = asyncio.get_running_loop().call_later(self._ttl, self._drop, "unloaded", STOPPED)
+            self._idle = asyncio.get_running_loop().call_later(self._ttl, self._unload)
+
+    def _unload(self) -> None:
+        self._drop("unloaded", STOPPED)
+        self._seen(UNLOADED)
 
     def _stay(self) -> None:
         if self._idle is not None:

@@ -1,4 +1,5 @@
-"""Sockets, and HTTP over them by uvicorn: a header that comes too slowly is cut off, and a signal ends all.
+"""Sockets, and HTTP over them by uvicorn: a client that sends its header or reads its answer too slowly is cut off, and
+a signal ends all.
 
 Knows no route and no model.
 """
@@ -24,6 +25,7 @@ from localspec.serve.faults import RequestRefused
 from localspec.serve.replies import ENCODE
 
 HEADER_SECONDS = 10.0
+WRITE_SECONDS = 30.0
 MOST_CONNECTIONS = 256
 BACKLOG = 128  # connections that are accepted at a time
 MOST_FILES = 1024  # open at a time: more than connections take, where the system lets a program have fewer at first
@@ -34,14 +36,18 @@ NOT_HTTP = RequestRefused(400, "This is no HTTP request.", code="not_http")
 
 
 class Protocol(H11Protocol):
-    """HTTP/1.1, whose header must be there within `header_seconds` of its first byte."""
+    """HTTP/1.1, whose header must be there within `header_seconds` of its first byte, and whose client must take what
+    is written within `write_seconds`: one that does not would hold its answer for ever."""
 
     header_seconds = HEADER_SECONDS
+    write_seconds = WRITE_SECONDS
     most_connections = MOST_CONNECTIONS
     _deadline: asyncio.TimerHandle | None = None
+    _unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        transport.set_write_buffer_limits(high=0)  # so that all that the system does not take is known of
         self._watch_header()
         self._make_way()
 
@@ -49,7 +55,21 @@ class Protocol(H11Protocol):
         super().data_received(data)
         self._watch_header()
 
+    def pause_writing(self) -> None:
+        self._unread = self.loop.call_later(self.write_seconds, self.transport.abort)
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._stop_waiting()
+        super().resume_writing()
+
+    def _stop_waiting(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_waiting()
         self._unwatch()
         super().connection_lost(exc)
 

@@ -16,16 +16,17 @@ from msgspec.structs import replace
 from starlette.applications import Starlette
 
 from localspec.core.errors import UsageError, error_of
-from localspec.core.events import AnyEvent, Failure, SpecCard
+from localspec.core.events import AnyEvent, Failure, Notice, SpecCard
 from localspec.serve import running
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Engine, Host
 from localspec.serve.listening import Server, address_of, allow_files, bind, make_server
 from localspec.serve.queue import Queue
 from localspec.serve.running import Running
-from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_loopback, is_wildcard
+from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_host, is_loopback, is_wildcard
 
 PORT = 11535
+STOPPING = Notice("info", "stopping", "The server is stopped.")
 NOTED_EVERY = 0.2  # seconds, at most
 
 
@@ -37,6 +38,8 @@ class Address:
 
 def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...], key: str | None) -> Rules:
     """The rules that were asked for; UsageError where others could reach the server without a key."""
+    if not is_host(address.host):
+        raise UsageError(f"'{address.host[:100]}' is no address.", hint="Use --host 127.0.0.1.")
     check_reach(address.host, key)
     names = {host_name(host) for host in hosts}
     if "" in names:
@@ -143,7 +146,13 @@ async def run(
     queue = Queue(changed, lambda: host.parallel)
     rules = reached_at(serving.rules, shown)
     app = make_app(Site(serving.served, host, queue), rules, lifespan_of(host, noting))
-    server: Server = make_server(app, host.close)
+
+    def end() -> None:
+        if not failures:
+            seen(STOPPING)
+        host.close()
+
+    server: Server = make_server(app, end)
     listening(shown)
     await server.serve([bound])
     return failures[0] if failures else None

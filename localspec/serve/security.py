@@ -135,6 +135,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_host(host: str) -> bool:
+    """Whether this can be an address to listen on: one in numbers, or a name, which is not looked for."""
+    try:
+        return bool(ip_address(host))
+    except ValueError:
+        return not re.fullmatch(r"[0-9.]*|.*:.*", host)
+
+
 def is_wildcard(host: str) -> bool:
     """Whether a server on this address listens on every address of the machine."""
     try:

@@ -82,6 +82,15 @@ def test_one_json_object_holds_text_and_stats(folder: Path, localspec: Program):
     assert answer["finish_reason"] == "length"
 
 
+def test_beams_are_searched_without_a_drafter_and_without_the_usual_sampling(folder: Path, localspec: Program):
+    words = ("run", folder / "tiny", "hello", "--max-tokens", "5", "--beams", "3", "--draft", "early-exit:2", "--json")
+    code, out, err = localspec(*words)
+    figures = json.loads(out)["stats"]
+    assert code == 0
+    assert (figures["predicted_n"], figures["plain_rounds"], figures["draft_kind"]) == (5, 5, "off")
+    assert "info: Nothing is drafted while beams are searched." in err
+
+
 @pytest.mark.parametrize(
     ("own", "asked", "found"),
     [
@@ -159,6 +168,16 @@ BAD = {
     ),
     "a peer that is none": (("bench", "--against", "vllm"), 2, "Try: localspec bench --help"),
     "a shape elsewhere": (("run", "guide", "Hi", "--shape", "tiny"), 2, "Try: localspec run --help"),
+    "a trace of beams": (
+        ("run", "@tiny", "hi", "--beams", "2", "--trace", "never.jsonl"),
+        2,
+        "--trace and --beams cannot be combined: nothing is drafted.",
+    ),
+    "beams that sample": (
+        ("run", "@tiny", "hi", "--beams", "2", "--top-p", "0.5"),
+        2,
+        "so top_p has no meaning. Leave out",
+    ),
     "raw and system": (
         ("run", "@tiny", "hi", "--raw", "--system", "Be odd."),
         2,

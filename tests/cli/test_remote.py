@@ -83,7 +83,7 @@ def test_a_probe_says_what_it_is_and_what_it_reports():
         assert found.output.splitlines() == [
             f"vLLM at {server.url} · Qwen3\u241b[2J-8B · 4,096 tokens",
             "speculation: on, accepted 61 % of all since its start",
-            "per answer: if it was started with --per-request-spec-decode-metrics summary.",
+            "per answer: reported if it was started with --per-request-spec-decode-metrics summary.",
         ]
         assert json.loads(run("probe", server.url, "--json").stdout)["kind"] == "vllm"
         assert server.questions == []  # nothing is written to find out
@@ -108,20 +108,23 @@ def test_find_shows_who_answers_and_who_wants_a_key(monkeypatch: pytest.MonkeyPa
     with (
         stand_in({"GET /v1/models": Answer.json(models("vllm", "a"))}) as open_one,
         stand_in({"GET /v1/models": Answer.json({}, 401)}) as closed_one,
+        stand_in({"GET /v1/models": Answer.json({"error": "You may not ask."}, 403)}) as deaf_one,
         stand_in({}) as no_server,
     ):
-        ports = (open_one.port, closed_one.port, no_server.port)
+        ports = (open_one.port, closed_one.port, deaf_one.port, no_server.port)
         monkeypatch.setattr(looking.look, "__defaults__", (ports, looking.QUICK))
         lines = run("find").output.splitlines()
         assert lines[0] == f"vLLM at {open_one.url} · a"
-        assert "wants a key" in lines[1]
-        assert len(lines) == 2
+        assert "wants a key (401)" in lines[1]
+        assert "may not ask" in lines[2]
+        assert lines[3].startswith("Looked at ports 11535")
+        assert len(lines) == 4
 
 
 def test_find_on_a_quiet_machine_says_where_it_looked(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(looking.look, "__defaults__", ((), looking.QUICK))
     assert look() == []
-    assert "No server answers on this machine (ports 11535, 8080, 8000" in run("find").output
+    assert "No server answers on this machine. Looked at ports 11535, 8080, 8000" in run("find").output
 
 
 def test_the_kinds_of_the_command_line_are_those_that_there_are():

@@ -98,6 +98,7 @@ def test_every_address_has_no_name_before_one_is_given(
     ("flags", "message"),
     [
         (["--host", "0.0.0.0"], "Other machines could reach 0.0.0.0, so clients need a key."),
+        (["--host", "300.1.1.1"], "'300.1.1.1' is no address."),
         (["--ttl", "soon"], "'soon' is no time."),
         (["--cors", "*"], "'*' is no origin."),
         (["--allow-host", "http://x"], "--allow-host takes a name"),
@@ -175,6 +176,12 @@ def test_stop_ends_the_server_that_was_meant(localspec: Program, monkeypatch: py
     code, _, err = localspec("stop", *named)
     assert (code, [one.address for one in stopped]) == (0, ["http://127.0.0.1:11535"])
     assert "Stopped http://127.0.0.1:11535 (guide)." in err
+
+
+def test_stop_takes_one_server_or_all(localspec: Program):
+    code, _, err = localspec("stop", "--all", "11535")
+    assert code == 2
+    assert "Give a server or --all, not both." in err
 
 
 def test_stop_asks_which_of_several(localspec: Program, monkeypatch: pytest.MonkeyPatch):

@@ -88,8 +88,8 @@ class Sink:
     def steps(self, message_id: int) -> Sequence[Step]:
         return self.history.steps(message_id)
 
-    def take_unsent(self, chat_id: str | None) -> Unsent | None:
-        return self.history.take_unsent(chat_id)
+    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
+        return self.history.take_unsent(chat_id, server)
 
 
 @pytest.fixture

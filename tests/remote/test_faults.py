@@ -38,6 +38,28 @@ def failing(answer: Answer, deadlines: Deadlines = PATIENT) -> tuple[str, Failur
 # --- an answer that breaks
 
 
+def test_a_localspec_that_is_stopped_says_so_once():
+    said = {"error": {"message": "The server was stopped.", "code": "engine_stopped"}}
+    assert failing(Answer([event(said)]))[1].message.endswith(" was stopped.")
+
+
+def test_a_probe_of_a_silent_port_speaks_of_no_answer():
+    silent = Answer([b"{"], gate=(0, threading.Event()))
+    with stand_in({"GET /v1/models": silent}) as server, pytest.raises(RemoteError, match=r"has fallen silent\.$"):
+        find(Remote(server.url), IMPATIENT)
+
+
+def test_a_probe_does_not_name_itself_as_the_next_command():
+    with stand_in({}) as server, pytest.raises(RemoteError) as caught:
+        find(Remote(server.url), PATIENT)
+    assert caught.value.hint.endswith("localspec remote find")
+
+
+def test_a_key_that_is_not_set_has_the_line_that_sets_it():
+    with pytest.raises(UsageError, match="Set it: export NO_SUCH_KEY=KEY"):
+        find(Remote("http://127.0.0.1:9", key_env="NO_SUCH_KEY"))
+
+
 def test_a_connection_that_ends_in_the_middle_keeps_what_was_written():
     text, failure = failing(Answer(OK[:3], cut=True))
     assert text == "Hello there"
@@ -150,9 +172,9 @@ LOOPHOLES = {"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT\x1b[2J"[:29]}
         (error(403, ""), "access_denied", "wants a key (403)."),
         (error(403, NOT_SERVED), "access_denied", f"refuses the question (403 Forbidden): {NOT_SERVED}."),
         (error(404, "model m does not exist"), "remote", "does not have that: model m does not exist."),
-        (error(429, "busy", **{"Retry-After": "7"}), "remote", "Ask again in 7 s."),
-        (error(429, "busy", **LOOPHOLES), "remote", "Ask again later."),
-        (error(503, "Loading model"), "remote", "is still loading its model. Ask again in a moment."),
+        (error(429, "busy", **{"Retry-After": "7"}), "remote", "Wait 7 s."),
+        (error(429, "busy", **LOOPHOLES), "remote", "Wait a while."),
+        (error(503, "Loading model"), "remote", "is still loading its model. Wait a moment."),
         (error(503, "overloaded"), "remote", "cannot answer now."),
         (error(500, "CUDA error"), "remote", "refuses the question (500 Internal Server Error): CUDA error."),
         (error(400, "bad\x1b]0;x\x07 field"), "remote", "bad\u241b]0;x field."),
@@ -384,6 +406,48 @@ def test_an_answer_that_was_stopped_before_it_began_is_not_asked_for():
         with_server.engine.cancel()
         assert done_of(with_server.rest()).finish_reason == "cancelled"
         assert with_server.server.questions == []
+
+
+@contextmanager
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
+    """No connection is made, nor refused; the event is set when one is tried."""
+    tried, end = threading.Event(), threading.Event()
+
+    def connect(_: object) -> None:
+        tried.set()
+        end.wait(30)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(exchange.HTTPConnection, "connect", connect)
+        yield tried
+    end.set()
+
+
+def test_closing_while_it_connects_ends_at_once(monkeypatch: pytest.MonkeyPatch):
+    with nowhere(monkeypatch) as tried:
+        engine = RemoteEngine(Remote("http://127.0.0.1:9"), PATIENT)
+        seen: list[object] = []
+        reading = threading.Thread(target=lambda: seen.extend(engine.events()))
+        reading.start()
+        assert tried.wait(20)
+        engine.close()
+        reading.join(5)
+        assert not reading.is_alive()
+        assert not any(isinstance(one, Failure) for one in seen)
+
+
+def test_stopping_an_answer_while_it_connects_ends_at_once(monkeypatch: pytest.MonkeyPatch):
+    with talk(serving("nobody", Answer(OK))) as with_server:
+        with_server.open()
+        with nowhere(monkeypatch) as tried:
+            with_server.engine.ask(QUESTION)
+            threading.Thread(target=lambda: tried.wait(20) and with_server.engine.cancel()).start()
+            assert done_of(with_server.rest()).finish_reason == "cancelled"
+
+
+def test_a_connection_that_is_never_made_has_a_deadline(monkeypatch: pytest.MonkeyPatch):
+    with nowhere(monkeypatch), pytest.raises(RemoteError, match="does not answer"):
+        find(Remote("http://127.0.0.1:9"), Deadlines(connect=0.1, short=5, silence=5))
 
 
 def test_closing_ends_what_waits():

@@ -14,7 +14,7 @@ from localspec.core.served import speculation
 from localspec.remote.figures import Figures
 from localspec.remote.totals import Totals, of_one_answer, read
 from tests.support import recorded_servers as recorded
-from tests.support.recorded_servers import STEP, TEXTS, chunk, event, last, stream, vllm_metrics
+from tests.support.recorded_servers import STEP, TEXTS, chunk, event, last, models, stream, vllm_metrics
 from tests.support.remote_stage import CHAT, QUESTION, done_of, serving, talk, text_of
 from tests.support.stand_in_server import Answer, Route
 
@@ -247,9 +247,12 @@ def test_a_round_that_cannot_be_is_text_alone(change: dict[str, object]):
 # --- what is asked
 
 
-def body_of(owner: str, request: GenerateRequest, wish: SpecWish | None = None, path: str = CHAT) -> Any:
+def body_of(
+    owner: str, request: GenerateRequest, wish: SpecWish | None = None, path: str = CHAT, **of_model: Any
+) -> Any:
     pieces = Answer(recorded.OLLAMA, content_type="application/x-ndjson") if owner == "library" else Answer(stream())
-    with talk(serving(owner, pieces, path=path)) as with_server:
+    routes = serving(owner, pieces, path=path) | {"GET /v1/models": Answer.json(models(owner, **of_model))}
+    with talk(routes) as with_server:
         with_server.open()
         if wish is not None:
             with_server.engine.steer(wish)
@@ -298,6 +301,23 @@ def test_the_switch_is_a_field_of_the_next_question():
     off = body_of("library", QUESTION, SpecWish("off"), "POST /api/chat")
     assert off["options"]["draft_num_predict"] == 0
     assert "draft_num_predict" not in body_of("library", QUESTION, path="POST /api/chat")["options"]
+
+
+def test_only_what_the_user_changed_is_asked_of_a_localspec():
+    """One that was started with --k 3 keeps that, whatever the mode."""
+    started = {"localspec": {"spec": {"kind": "lookup", "k": 3, "mode": "on"}}}
+
+    def asked(wish: SpecWish | None, request: GenerateRequest = QUESTION) -> Any:
+        sent = body_of("localspec", request, wish, **started)["localspec"]
+        assert sent.pop("tokens") is True
+        assert sent.pop("chat") is True
+        return sent
+
+    assert asked(None) == asked(SpecWish("on", 3)) == {}
+    assert asked(SpecWish("auto", 3)) == {"spec": "auto"}
+    assert asked(SpecWish("on", 5)) == {"k": 5}
+    assert asked(SpecWish("auto", "auto")) == {"spec": "auto", "k": "auto"}
+    assert asked(SpecWish("off", 3), replace(QUESTION, speculate=True)) == {"spec": "auto"}
 
 
 def test_a_localspec_that_is_not_steered_drafts_as_it_was_started():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
 
 from localspec.config.tables import Config
 from localspec.core.requests import LoadRequest, SamplingOptions
-from localspec.history import Writer, recall
+from localspec.history import History, Unsent, Writer, recall
 from localspec.history.text.transcript import transcript
 from localspec.remote.engine import RemoteEngine
 from localspec.remote.server import Remote
@@ -60,6 +60,18 @@ async def test_an_empty_chat_says_where_words_go():
         assert "find and download models" not in stage.seen
 
 
+async def test_a_context_that_nobody_counts_yet_is_no_zero():
+    gate = threading.Event()
+    routes = serving("vllm", Answer(recorded.VLLM_WITHOUT_THE_FLAG, gate=(3, gate)))
+    routes["GET /v1/models"] = Answer.json(recorded.models("vllm", max_model_len=64))
+    async with chat_with(routes) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there", "ctx –/64")
+        gate.set()
+        await stage.sees("ctx 19/64 30 %")
+        await stage.ready()
+
+
 async def test_what_is_not_reported_is_called_so_and_is_no_zero():
     async with chat_with(serving("vllm", Answer(recorded.VLLM_WITHOUT_THE_FLAG))) as (stage, _):
         await stage.ready()
@@ -79,16 +91,80 @@ async def test_the_second_question_brings_the_first_answer_along():
         await stage.ready()
 
 
+async def test_a_chat_that_waits_says_for_what():
+    """A localspec's comments; what another server says in one means nothing here."""
+    comments = ("loading 40 %", "queued 2", "reading 3 of 12", "ping")
+    gates = [threading.Event() for _ in comments]
+
+    def pieces() -> Iterator[bytes]:
+        for words, gate in zip(comments, gates, strict=True):
+            yield f": {words}\n\n".encode()
+            gate.wait(30)
+        yield from stream()
+
+    async with chat_with(serving("localspec", Answer(pieces()))) as (stage, _):
+        await stage.ready()
+        await stage.send("Hello?")
+        for words, gate in zip(
+            ("waiting: the server loads its model, 40 %", "waiting: 2 before you", "reading 3 of 12 tokens"),
+            gates,
+            strict=False,
+        ):
+            await stage.sees(words)
+            gate.set()
+        gates[-1].set()
+        await stage.sees("Hello there, world.")
+        await stage.ready()
+
+
 async def test_a_lost_connection_keeps_the_answer_and_one_key_asks_again():
     lost, whole = Answer(stream()[:3], cut=True), Answer(stream())
     async with chat_with(serving("vllm", lost, whole)) as (stage, server):
         await stage.ready()
-        await stage.asks("Hello?", "Hello there", "in the middle of the answer")
+        await stage.asks(
+            "Hello?", "Hello there", "in the middle of the answer", "Ctrl+R asks again", "/continue goes on"
+        )
         await stage.ready()
         await stage.pilot.press("ctrl+r")
         await stage.sees("Hello there, world.")
         assert len(server.questions) == 2
         await stage.ready()
+
+
+async def test_an_answer_that_never_began_is_no_version_and_hides_none():
+    """The server went down behind the first answer, and comes back for the last."""
+    sink = Writer()
+    answers = Answer(stream()), Answer.json({}, 503), Answer.json({}, 503), Answer(stream(finish="length"))
+    async with chat_with(serving("vllm", *answers), sink=sink) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+        await stage.ready()
+        await stage.pilot.press("ctrl+r")
+        await stage.sees("Hello there, world.", "cannot answer now", "Ctrl+R asks")
+        await stage.asks("Anyone?", "Anyone?", "cannot answer now")
+        await stage.ready()
+        await stage.send("/continue")
+        await stage.hints("There is no answer to continue. Ctrl+R asks for one.")
+        await stage.pilot.press("ctrl+r")
+        await stage.until(lambda: stage.turns[-1].content == "Hello there, world." and len(stage.turns) == 4)
+        await stage.ready()
+        assert "/2›" not in stage.seen
+    assert sink.close() is None
+    assert len(recall(None).tree) == 4
+
+
+async def test_escape_before_an_answer_began_leaves_what_was_there():
+    gate = threading.Event()
+    async with chat_with(serving("vllm", Answer(stream()), Answer(stream(), gate=(0, gate)))) as (stage, server):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+        await stage.ready()
+        await stage.pilot.press("ctrl+r")
+        await stage.until(lambda: len(server.questions) == 2)
+        await stage.pilot.press("escape")
+        await stage.sees("Hello there, world.", "stopped")
+        assert "/2›" not in stage.seen
+        gate.set()
 
 
 async def test_escape_ends_the_answer_and_keeps_it():
@@ -118,6 +194,19 @@ async def test_a_server_that_is_not_there_is_tried_again_with_one_key():
             await stage.ready()
 
 
+async def test_a_draft_that_comes_back_does_not_hide_that_nothing_answers():
+    with History() as history:
+        history.keep_unsent(None, Unsent("half a thought", server="box"))
+        history.keep_unsent(None, Unsent("for a model here"))
+    with stand_in({}) as gone:
+        pass  # nothing listens at its address any more
+    tuning = Tuning(Config(), load=LoadRequest("box"), name="box", server="box")
+    engine = Watched(Remote(gone.url, "box"), PATIENT)
+    async with open_chat(engine, size=(80, 24), tuning=tuning, sink=Writer()) as stage:  # type: ignore[arg-type]
+        await stage.until(lambda: stage.chat.state.phase == "gone" and stage.chat.prompt.text == "half a thought")
+        await stage.hints("Not connected: Ctrl+R tries again.")
+
+
 async def test_loading_says_whom_it_asks_and_a_failure_offers_the_same_again():
     async with chat_with({"GET /v1/models": [Answer.text("<html>"), *[Answer.json({}, 503)] * 9]}, engines=2) as (
         stage,
@@ -139,11 +228,13 @@ async def test_what_needs_a_model_here_is_one_sentence(name: str):
         assert stage.chat.state.phase == "idle"
 
 
-async def test_keys_that_need_more_than_the_server_gives_say_so():
+async def test_keys_that_need_more_than_the_server_gives_say_so_and_are_not_offered():
     async with chat_with(serving("vllm", Answer(stream()))) as (stage, _):
         await stage.ready()
         await stage.asks("Hello?", "Hello there, world.")
         await stage.ready()
+        assert "F2 Speed" in stage.seen
+        assert not {"F3 Tokens", "F5 Spec"} & {key.strip() for key in stage.seen.splitlines()[-1].split("  ")}
         await stage.pilot.press("f5")
         await stage.hints("vLLM cannot switch speculation for one answer")
         await stage.pilot.press("f3")
@@ -184,6 +275,17 @@ async def test_a_comparison_asks_the_server_with_and_without_drafts():
         await stage.sees("same text")
         plain, drafted = (one.body["options"].get("draft_num_predict") for one in server.questions[1:])
         assert (plain, drafted) == (0, None)
+        await stage.pilot.press("escape")
+
+
+async def test_a_comparison_that_breaks_says_it_on_both_sides():
+    answer = Answer(recorded.OLLAMA, content_type="application/x-ndjson")
+    async with chat_with(serving("library", answer, Answer.json({}, 503), path="POST /api/chat")) as (stage, _):
+        await stage.ready()
+        await stage.asks("Hello?", "Hello there, world.")
+        await stage.ready()
+        await stage.pilot.press("f6")
+        await stage.sees("cannot answer", "not asked", "Nothing was compared.")
         await stage.pilot.press("escape")
 
 

@@ -289,7 +289,7 @@ def test_another_drafter_drafts_in_all_slots_between_two_answers(opened: Callabl
     events = list(slots.change_drafter(ChangeDrafter("lookup", 4, "on")))
     assert [event for event in events if isinstance(event, Ready)] == [slots.ready]
     assert slots.ready.spec.kind == "lookup"
-    asked = [GenerateRequest(prompt="a b " * 20, max_tokens=20, sampling=SamplingOptions(temperature=0))] * 3
+    asked = [GenerateRequest(prompt="zz " * 20, max_tokens=20, sampling=SamplingOptions(temperature=0))] * 3
     answers = [Asked(slots, one) for one in asked]
     run(slots)
     assert {answer.text for answer in answers} == {alone(single, asked[0])}

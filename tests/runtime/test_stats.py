@@ -27,6 +27,7 @@ from localspec.core.events import (
     Step,
     Text,
     Token,
+    Waiting,
 )
 from localspec.engine.protocols import Policy, Round
 from localspec.runtime.stats import (
@@ -294,6 +295,7 @@ EVENTS: list[AnyEvent] = [
     Loading("weights", 1, 2),
     READY,
     Steered(SpecCard("model", "small", 5, mode="on")),
+    Waiting("2 before you"),
     Prefill(1, 2, 3),
     Step("draft", (TOKEN, Token(1, "", "draft", 0)), 3, 1, 1, 0.1, 0.2, (Proposal(8, "x"),)),
     Step("plain", ()),

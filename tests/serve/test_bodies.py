@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localspec.serve.request_body import Bounds
+from localspec.serve.request_body import Bodies, Bounds
 from tests.serve.test_answers import SCRIPT
 from tests.support.asgi_client import Call
 from tests.support.site import Stage, answering
@@ -205,7 +205,7 @@ async def test_another_model_is_not_here():
 async def test_a_body_of_the_most_bytes_is_read_and_one_more_is_not():
     body = json.dumps({"messages": HI}).encode()
     bounds = Bounds(most_bytes=len(body) + 10)
-    async with answering(SCRIPT, SCRIPT, bounds=bounds) as world:
+    async with answering(SCRIPT, SCRIPT, bodies=Bodies(bounds)) as world:
         assert (await world.post("/v1/chat/completions", body + b" " * 10).end()).status == 200
         long = body + b" " * 11
         announced = ("content-length", str(len(long)))
@@ -222,7 +222,7 @@ async def test_a_body_that_is_announced_as_endless_is_not_waited_for():
 
 
 async def test_a_body_that_never_ends_is_cut_off():
-    async with answering(SCRIPT, bounds=Bounds(seconds=0.01)) as world:
+    async with answering(SCRIPT, bodies=Bodies(Bounds(seconds=0.01))) as world:
 
         class Hanging(Call):
             """Sends one part, and neither the next nor its end."""
@@ -237,9 +237,9 @@ async def test_a_body_that_never_ends_is_cut_off():
 
 
 async def test_few_bodies_are_read_at_a_time():
-    async with answering(SCRIPT, bounds=Bounds(most_read=2)) as world:
+    async with answering(SCRIPT, bodies=Bodies(Bounds(most_read=2))) as world:
         hanging = [world.post("/v1/chat/completions", parts=[]) for _ in range(2)]
-        while world.site.reading < 2:
+        while world.site.bodies.reading < 2:
             await asyncio.sleep(0)
         third = await world.chat().end()
         assert (third.status, third.error["code"]) == (429, "too_many_bodies")
@@ -249,4 +249,18 @@ async def test_few_bodies_are_read_at_a_time():
         assert (await world.chat().end()).status == 200
         hanging[1].leave()
         await hanging[1].end()
-        assert world.site.reading == 0
+        assert world.site.bodies.reading == 0
+
+
+async def test_slow_bodies_keep_none_out():
+    """The oldest gives way: 32 silent clients once kept all others out for a minute."""
+    async with answering(SCRIPT, SCRIPT, bodies=Bodies(Bounds(most_read=2, slow=0))) as world:
+        hanging = [world.post("/v1/chat/completions", parts=[]) for _ in range(2)]
+        while world.site.bodies.reading < 2:
+            await asyncio.sleep(0)
+        assert (await world.chat().end()).status == 200
+        first = await hanging[0].end()
+        assert (first.status, first.error["code"]) == (408, "too_slow")
+        hanging[1].leave()
+        await hanging[1].end()
+        assert world.site.bodies.reading == 0

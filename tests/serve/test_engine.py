@@ -39,6 +39,7 @@ async def test_a_killed_engine_fails_its_answer_and_is_loaded_again(stream: bool
         await call.end()
         error = call.events[-1]["error"] if stream else call.error
         assert (call.status, error["code"]) == (200 if stream else 500, "engine_died")
+        assert world.told == ["engine_died"]
         assert "loaded again" in error["message"]
         assert (await world.get("/health").end()).status == 503
         assert (await world.chat().end()).status == 503
@@ -57,6 +58,12 @@ async def test_those_who_wait_are_answered_by_the_next_engine():
         assert (await third.end()).text == TEXT
         await closes(world.made[0])
         assert world.host.starts == 2
+
+
+async def test_while_it_loads_no_body_is_waited_for():
+    async with stage(loads_when_permitted(), loaded=False) as world:
+        call = await world.post("/v1/chat/completions", parts=[]).end()
+        assert (call.status, call.headers["retry-after"]) == (503, "1")
 
 
 async def test_an_engine_that_dies_idle_is_loaded_again_once():
@@ -99,6 +106,7 @@ async def test_a_model_that_cannot_be_loaded_again_is_tried_by_the_next_request(
         world.made[0].die()
         await world.enters("failed")
         assert len(world.failures) == 0
+        assert world.told == ["engine_died", "does_not_fit"]
         call = await world.chat().end()
         assert (call.status, call.error["code"]) == (503, "does_not_fit")
         assert "--quant int8" in call.error["message"]
@@ -112,6 +120,7 @@ async def test_an_idle_model_is_unloaded_and_the_next_request_loads_it():
         await world.enters("unloaded")
         health = await world.get("/health").end()
         assert (health.status, health.json["loaded"]) == (200, False)
+        assert world.told == ["unloaded"]
         call = world.chat(stream=True)
         await call.sees(": loading\n\n")
         assert (await world.get("/health").end()).status == 200

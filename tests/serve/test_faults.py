@@ -250,6 +250,7 @@ def check_stopped(first: Server, second: Server) -> None:
     stopped = program(second, "stop", str(second.port))
     assert (stopped.returncode, second.process.wait(PATIENCE)) == (0, 0)
     assert second.address in stopped.stderr
+    assert "The server is stopped." in second.printed
     assert psutil.wait_procs(children, timeout=PATIENCE)[1] == []
     assert "Traceback" not in second.printed
     left = json.loads(program(second, "ps", "--json").stdout)

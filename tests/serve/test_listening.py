@@ -16,12 +16,16 @@ from localspec.serve.listening import Protocol, address_of, allow_files, bind, m
 from tests.serve.test_answers import SCRIPT, TEXT
 from tests.serve.test_queue import slow
 from tests.support.asgi_client import PATIENCE
-from tests.support.scripted_engine import ScriptedEngine
+from tests.support.scripted_engine import ScriptedEngine, answer, step
 from tests.support.site import Stage, stage
 
 
 class Hurried(Protocol):
     header_seconds = 0.05
+
+
+class Unread(Protocol):
+    write_seconds = 0.05
 
 
 class Few(Protocol):
@@ -278,6 +282,19 @@ async def test_a_body_that_goes_on_after_its_answer_keeps_no_line():
         assert (await line.until(b"}}")).startswith(b"HTTP/1.1 404")
         await line.send(b"x")
         assert await line.rest() == b""
+
+
+async def test_a_client_that_reads_nothing_is_cut_off_and_its_answer_ends():
+    more_than_the_system_takes = answer(*[step("x" * 200_000)] * 100)
+    async with listening(ScriptedEngine(more_than_the_system_takes), Unread) as here:
+        line = await here.line()
+        line.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await line.send(post("/v1/chat/completions", {**CHAT, "stream": True}))
+        await here.world.until(lambda: here.world.queue.answering == 1)
+        async with asyncio.timeout(PATIENCE):
+            while here.server.server_state.connections:
+                await asyncio.sleep(0.01)
+        await here.world.until(lambda: here.world.queue.answering == 0)
 
 
 async def test_a_server_that_is_stopped_ends_its_answers_and_itself():

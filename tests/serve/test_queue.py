@@ -59,7 +59,7 @@ async def test_where_the_queue_is_full_no_body_is_waited_for():
         calls = await lined_up(world, 5)
         sixth = await world.post("/v1/chat/completions", parts=[]).end()
         assert (sixth.status, sixth.error["code"]) == (429, "queue_full")
-        assert world.site.reading == 0
+        assert world.site.bodies.reading == 0
         for call in calls:
             call.leave()
 

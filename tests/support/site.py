@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from localspec.core.events import AnyEvent, Failure
+from localspec.core.events import AnyEvent, Failure, Notice
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Host, State
 from localspec.serve.queue import Queue
@@ -33,7 +33,10 @@ class Stage:
         self.made: list[ScriptedEngine] = []
         self.failures: list[Failure] = []
         self.changes = asyncio.Event()
-        self.host = Host(self._make, ttl=ttl, changed=self.changes.set, failed=self.failures.append)
+        self.said: list[AnyEvent] = []
+        self.host = Host(
+            self._make, ttl=ttl, changed=self.changes.set, failed=self.failures.append, seen=self.said.append
+        )
         self.queue = Queue(self.changes.set, lambda: self.host.parallel)
         self.site = Site(served, self.host, self.queue, **more)
         self.app = make_app(self.site, rules)
@@ -41,6 +44,11 @@ class Stage:
     def _make(self) -> ScriptedEngine:
         self.made.append(self._engines.pop(0))
         return self.made[-1]
+
+    @property
+    def told(self) -> list[str]:
+        """The codes of what the server's terminal says."""
+        return [event.code for event in self.said if isinstance(event, Notice)]
 
     @property
     def engine(self) -> ScriptedEngine:

@@ -113,3 +113,14 @@ def test_a_message_of_a_chat_that_is_gone_is_a_new_chats_and_two_programs_lose_n
         assert found is not None
         assert found.content == "first\n\nsecond"
         assert history.take_unsent(None) is None
+
+
+def test_what_was_written_to_a_server_follows_to_no_other_and_not_back():
+    with History() as history:
+        history.keep_unsent(None, Unsent("for box", server="box"))
+        history.keep_unsent(None, Unsent("for here"))
+        assert history.take_unsent(None, "other") is None
+        here, box = history.take_unsent(None), history.take_unsent(None, "box")
+        assert here is not None
+        assert box is not None
+        assert (here.content, box.content) == ("for here", "for box")

@@ -9,6 +9,7 @@ from textual.content import Content
 
 from localspec.core.events import Stats
 from localspec.core.sanitize import one_line
+from localspec.tui.chat.gain import UNKNOWN
 
 NEARLY_FULL = 0.8
 QUIET = "$foreground-muted"
@@ -46,8 +47,11 @@ def nearly_full(stats: Stats) -> bool:
 
 
 def context(stats: Stats) -> str:
-    """Tokens used of those there are, and the share; with a warning once it matters."""
+    """Tokens used of those there are, and the share; with a warning once it matters. Not every server counts them while
+    it writes."""
     if not stats.context_max:
         return ""
+    if not stats.context_used:
+        return f"ctx {UNKNOWN}/{stats.context_max:,}"
     share = 100 * stats.context_used / stats.context_max
     return f"ctx {stats.context_used:,}/{stats.context_max:,} {share:.0f} %{' full' if nearly_full(stats) else ''}"

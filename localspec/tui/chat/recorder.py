@@ -21,7 +21,6 @@ from localspec.history import (
     Answer,
     Answered,
     Asked,
-    Attachment,
     Chat,
     Edited,
     Generation,
@@ -46,6 +45,7 @@ from localspec.tui.chat.conversation import Utterance
 from localspec.tui.panels.pills import name
 
 SAVE_SECONDS, SAVE_TOKENS = 2.0, 200  # so much of an answer is lost at most when the program is killed
+WHOLE = ("stop", "length")  # an answer that ended so is one, though it may be empty
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
 TROUBLED_SECONDS = 1.0  # for one more try, where the last one failed
 NO_NAME = NewChat("")
@@ -58,7 +58,7 @@ class HistorySink(Protocol):
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, update: Update) -> None: ...
     def steps(self, message_id: int) -> Sequence[Step]: ...
-    def take_unsent(self, chat_id: str | None) -> Unsent | None: ...
+    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None: ...
     @property
     def in_trouble(self) -> bool: ...
 
@@ -201,10 +201,12 @@ class HistoryRecorder:
             self._save(self._answer, stats)
 
     def end(self, stats: Stats, reason: FinishReason) -> Generation | None:
-        """The answer as it is and why it is no longer, once; and who wrote it."""
+        """The answer as it is and why it is no longer, once; and who wrote it. One that never began is none."""
         if self._answer is None:
             return None
         answer, self._answer = self._answer, None
+        if reason not in WHOLE and not (self._has_place or self._added):
+            return None
         return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason))
 
     def edit(self, said: Utterance) -> None:
@@ -253,14 +255,14 @@ class HistoryRecorder:
         """The rounds of an answer that was kept before. Waits for the disk."""
         return self._sink.steps(message_id) if self._sink is not None else ()
 
-    def abandon(self, text: str, attachments: tuple[Attachment, ...]) -> None:
+    def abandon(self, unsent: Unsent) -> None:
         """Leaves the program with this in the prompt."""
-        if text.strip() or attachments:
-            self._post(Abandoned(Unsent(text, attachments)))
+        if unsent.content.strip() or unsent.attachments:
+            self._post(Abandoned(unsent))
 
-    def take_unsent(self, chat_id: str | None) -> Unsent | None:
-        """What was left in this chat's prompt, or in that of a new one. Waits for the disk."""
-        return self._sink.take_unsent(chat_id) if self._sink is not None else None
+    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
+        """What was left in this chat's prompt, or in that of a new one with this server. Waits for the disk."""
+        return self._sink.take_unsent(chat_id, server) if self._sink is not None else None
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:
         self._grown, self._has_place = 0, True

@@ -155,11 +155,12 @@ class Branches:
         if question is None:
             self.feedback.hint("There is no answer to regenerate.")
         elif self.turns.can_ask() and self.engine.feed is not None:
-            self.cursor = None
+            self.cursor, is_other = None, bool(self.conversation.tree.children(question.id))
             self.conversation.head = question.id
             await self.turns.generate(question, self.engine.feed)
             self.transcript.anchor()
-            self.feedback.hint(self.feedback.with_keys(RETRIED))
+            if is_other:
+                self.feedback.hint(self.feedback.with_keys(RETRIED))
 
     def edit(self, said: Utterance | None = None) -> None:
         """Bring a message into the prompt, this or the last question: what is sent then stands beside it."""

@@ -91,9 +91,11 @@ class Chats:
             self.work(partial(self.fetch_unsent, past.chat.id if past else None), "unsent")
 
     async def fetch_unsent(self, chat_id: str | None) -> None:
-        if (unsent := await asyncio.to_thread(self.recorder.take_unsent, chat_id)) is not None:
+        unsent = await asyncio.to_thread(self.recorder.take_unsent, chat_id, self.tuning.server)
+        if unsent is not None:
             self.state.prompt.give(clean(unsent.content), unsent.attachments)
-            self.feedback.hint(UNSENT)
+            if self.state.phase != "gone":  # that nothing answers is the news then
+                self.feedback.hint(UNSENT)
 
     def rename(self, argument: str) -> None:
         """/rename"""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from localspec.core.errors import UsageError
-from localspec.core.events import AnyEvent, Failure, Notice, Ready
+from localspec.core.events import AnyEvent, Failure, Notice, Ready, SpecCard
 from localspec.core.requests import GenerateRequest, SpecWish
 from localspec.models.folding import READ_AS
 from localspec.tui.control import spec_switch
@@ -33,6 +33,11 @@ class Speculation:
     def welcome(self, ready: Ready) -> None:
         """Begin as this model and drafter do unasked."""
         self.wish = spec_switch.wish_at_start(ready.spec)
+
+    def follow(self, spec: SpecCard) -> None:
+        """What speculates now is known better; the user has chosen nothing."""
+        if self.chosen is None:
+            self.wish = spec_switch.wish_at_start(spec)
 
     def restore(self, ready: Ready) -> None:
         """Applies the user's choice again when the same model is loaded again."""

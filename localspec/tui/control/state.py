@@ -19,6 +19,7 @@ from localspec.runtime.stats import Tally
 from localspec.tui.chat.conversation import Conversation, Utterance
 from localspec.tui.chat.draft_length import why_off
 from localspec.tui.chat.info import Info
+from localspec.tui.control.spec_switch import lack
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.prompt import Prompt
@@ -95,8 +96,9 @@ class ChatState:
 
     @property
     def can_draft(self) -> bool:
-        """Whether there is a drafter to switch, or a page of what could be one."""
-        return self.spec is not None and self.phase not in AWAY and not self.drafter_failed
+        """Whether there is a drafter to switch, or a page of what could be one, which a server has none of."""
+        is_there = self.spec is not None and self.phase not in AWAY and not self.drafter_failed
+        return is_there and not (self.tuning.server and lack(self.spec))
 
     @property
     def held_bytes(self) -> int:

@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from localspec.core.errors import ContextOverflow
-from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step, Text
+from localspec.core.errors import ContextOverflow, RemoteError
+from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
 from localspec.history.references import bounded
@@ -24,6 +24,7 @@ from localspec.tui.chat.repetition import Repetition
 from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.feed import Feed
 from localspec.tui.control.parts import Parts
+from localspec.tui.panels.stats_line import waiting_words
 from localspec.tui.transcript.markers import Note
 
 WAITING = "One message is waiting already; this one stays here."
@@ -32,9 +33,12 @@ NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
 DIED = "The engine stopped. Press {reload} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
 NOT_REACHED = "Not connected: {reload} tries again."
+NO_ANSWER = "There is no answer to continue. {retry} asks for one."
 ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
 CUT = "The answer was cut after max_tokens. /continue goes on."
+KEPT = "What was written is kept: {retry} asks again, /continue goes on."
+AGAIN = "{retry} asks again."
 LOOPS = Notice("info", "loops", "The answer repeats itself, so it was stopped.", "/continue goes on anyway.")
 
 
@@ -120,7 +124,7 @@ class Turns:
         """Continues the last answer, in the same message."""
         said, model = self.conversation.last(), self.state.model
         if said is None or said.role != "assistant" or not said.text:
-            self.feedback.hint("There is no answer to continue.")
+            self.feedback.hint(self.feedback.with_keys(NO_ANSWER if said else "There is no answer to continue."))
         elif not said.may_go_on:
             self.feedback.hint(ENDED)
         elif model and said.made and said.made.stats.context_used >= model.context_max:
@@ -173,9 +177,10 @@ class Turns:
 
     # --- its answer
 
-    def read(self, prefill: Prefill) -> None:
+    def read(self, event: Waiting | Prefill) -> None:
         if self.state.phase == "reading":
-            self.state.enter("reading", self.prompt_reading.words(prefill))
+            words = waiting_words(event) if isinstance(event, Waiting) else self.prompt_reading.words(event)
+            self.state.enter("reading", words)
 
     def write(self, step: Step | Text) -> None:
         state = self.state
@@ -220,7 +225,7 @@ class Turns:
         words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"
         if answer is not None:
             await answer.finish(self.recorder.whole(done.stats))
-            self.end_turn(done.finish_reason)
+            await self.end_turn(done.finish_reason)
         self.state.enter("idle", words)
         if said is not None and loops:
             said.loops = True
@@ -236,11 +241,19 @@ class Turns:
         if self.state.answer is None:
             await self.fail_outside(failure)
         else:
-            await self.state.answer.fail(self.feedback.words(sentence(failure)))
-            self.end_turn("context" if failure.code == ContextOverflow.code else "error")
+            words = f"{self.feedback.words(sentence(failure))} {self.remedy(failure)}".strip()
+            await self.state.answer.fail(words)
+            if not await self.end_turn("context" if failure.code == ContextOverflow.code else "error"):
+                await self.feedback.show(Note(words, level="error"))
             self.state.enter("idle", "idle")
         if self.state.phase == "idle" and failure.code != "engine_died":
             await self.ask_next()
+
+    def remedy(self, failure: Failure) -> str:
+        """What goes on where a server has failed, by key: it may be back any time."""
+        if failure.code != RemoteError.code or self.state.answer is None:
+            return ""
+        return self.feedback.with_keys(KEPT if self.state.answer.text else AGAIN)
 
     async def fail_outside(self, failure: Failure) -> None:
         if self.state.phase == "loading":
@@ -261,15 +274,22 @@ class Turns:
             self.recorder.lose_drafter()
             self.state.lose_drafter()
 
-    def end_turn(self, reason: FinishReason) -> None:
-        """Remember what was said; the next turn may begin."""
-        state = self.state
-        made = self.recorder.end(state.tally.stats, reason)
-        if state.said is not None and state.answer is not None:
-            state.said.made, (state.said.line, state.said.how) = made, state.answer.ending
-            self.measured = state.said.id
+    async def end_turn(self, reason: FinishReason) -> bool:
+        """Remembers what was said; the next turn may begin. False for an answer that never began: it is no version
+        beside others, and what was there before it is shown again."""
+        state, made = self.state, self.recorder.end(self.state.tally.stats, reason)
+        said, answer = state.said, state.answer
         state.said = state.answer = None
         self.collect()
+        if said is not None and answer is not None and made is not None:
+            said.made, (said.line, said.how) = made, answer.ending
+            self.measured = said.id
+        elif said is not None:
+            self.conversation.remove(said)
+            self.recorder.show(self.conversation.head)
+            state.forget_figures()
+            await self.show_branch()
+        return made is not None
 
     def stop(self) -> None:
         """The answer ends where it is; the measurement that runs, too."""
@@ -285,7 +305,7 @@ class Turns:
         if self.state.answer is not None:
             stats = replace(self.state.tally.stats, finish_reason="cancelled")
             await self.state.answer.finish(self.recorder.whole(stats))
-            self.end_turn("cancelled")
+            await self.end_turn("cancelled")
 
 
 def sentence(failure: Failure) -> str:

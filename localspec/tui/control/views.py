@@ -32,7 +32,9 @@ class Views:
     @property
     def has_tokens(self) -> bool:
         """Whether there is an answer whose tokens could be shown, or they are the view that can be left."""
-        return self.transcript.view != "markdown" or any(isinstance(each, Answer) for each in self.transcript.children)
+        answers = (each for each in self.transcript.children if isinstance(each, Answer))
+        is_known = any(each.has_tokens or not self.state.tuning.server for each in answers)
+        return self.transcript.view != "markdown" or is_known
 
     def toggle_tokens(self) -> None:
         if self.state.tuning.server and not self.state.rounds and self.transcript.view == "markdown":

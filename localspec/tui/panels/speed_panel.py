@@ -183,7 +183,7 @@ def share_of_device(reading: Reading, width: int) -> list[Content]:
 def context(stats: Stats, width: int) -> Content:
     if not stats.context_max:
         return row("context", UNKNOWN)
-    words = f" {short(stats.context_used)}/{short(stats.context_max)}"
+    words = f" {short(stats.context_used) if stats.context_used else UNKNOWN}/{short(stats.context_max)}"
     length = max(LEAST_BAR, width - LABEL - len(words))
     return row("context", meter(stats.context_used / stats.context_max, length) + words)
 

@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from localspec.core.events import FinishReason, Loading, Stats
+from localspec.core.events import FinishReason, Loading, Stats, Waiting
 from localspec.core.sanitize import one_line
 from localspec.core.served import is_served, speculation
 from localspec.tui.chat.gain import cost
@@ -69,6 +69,11 @@ def loading_words(event: Loading) -> str:
     if event.total:
         words += f" {100 * event.done // event.total} %"
     return f"{words} · eta {event.eta_s:.0f} s" if event.eta_s is not None and round(event.eta_s) else words
+
+
+def waiting_words(event: Waiting) -> str:
+    """The state while a server has not begun the answer."""
+    return one_line(f"waiting: {event.reason}")
 
 
 class StatsLine(Widget):

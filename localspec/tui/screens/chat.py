@@ -18,8 +18,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
 
-from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step, Text
-from localspec.history import OpenChat
+from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step, Text, Waiting
+from localspec.history import OpenChat, Unsent
 from localspec.tui.chat.past import conversation
 from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Noticed
 from localspec.tui.control.ahead import read_ahead
@@ -182,7 +182,7 @@ class ChatScreen(Painted, Screen[None]):
     async def on_unmount(self) -> None:
         self.recorder.end(self.state.tally.stats, "cancelled")
         unsent = self.branches.lent.own
-        self.recorder.abandon(unsent.text, unsent.attachments)
+        self.recorder.abandon(Unsent(unsent.text, unsent.attachments, self.tuning.server))
         self.engine.close()
         self.library.downloads.close()
         self.chats.store.close()
@@ -207,11 +207,12 @@ class ChatScreen(Painted, Screen[None]):
             case Ready():
                 await self.welcome(event)
             case Steered():
+                self.speculation.follow(event.spec)
                 self.state.show_spec(event.spec)
             case Notice():
                 await self.feedback.remark(event)
                 self.turns.lose_drafter(event)
-            case Prefill():
+            case Waiting() | Prefill():
                 self.turns.read(event)
             case Step() | Text():
                 self.turns.write(event)

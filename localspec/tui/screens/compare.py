@@ -16,7 +16,7 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from localspec.core.events import Done, Failure, Prefill, Stats, Step, Text
+from localspec.core.events import Done, Failure, Prefill, Stats, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest
 from localspec.core.sanitize import one_line
 from localspec.core.served import UNREPORTED, is_served
@@ -30,9 +30,10 @@ AROUND = 24  # characters shown where the texts part
 REST_SECONDS = 0.5
 SHORT_MS, FEW = 300, 128  # of an answer, in time and tokens: a hiccup of the machine's is as long
 HARDLY_ANY = 1 / 20  # drafted tokens for each of the answer; all accepted, they make it no faster than ×1.05
+NOT_ASKED = "not asked"
 IN_TURN = "one after the other, so that neither slows the other down."
 
-OfAnswer = Prefill | Step | Text | Done | Failure
+OfAnswer = Waiting | Prefill | Step | Text | Done | Failure
 
 
 class CompareScreen(Screen[None]):
@@ -85,6 +86,8 @@ class CompareScreen(Screen[None]):
         elif isinstance(event, Failure):
             self.over = True
             self.now.fail(f"{event.message} {event.hint}".strip())
+            if self.now is self.first:
+                self.second.fail(NOT_ASKED)
             self.decide("Nothing was compared.")
         else:
             self.now.add(event)

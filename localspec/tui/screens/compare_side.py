@@ -7,9 +7,10 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from localspec.core.events import Done, Prefill, Stats, Step, Text
+from localspec.core.events import Done, Prefill, Stats, Step, Text, Waiting
 from localspec.core.sanitize import clean, one_line
 from localspec.runtime.stats import Tally
+from localspec.tui.panels.stats_line import waiting_words
 from localspec.tui.screens.compare_methods import Way
 
 
@@ -36,7 +37,9 @@ class Side(Vertical):
         self.tally.begin()
         self._figures.update("reading prompt")
 
-    def add(self, event: Prefill | Step | Text | Done) -> None:
+    def add(self, event: Waiting | Prefill | Step | Text | Done) -> None:
+        if isinstance(event, Waiting):
+            self._figures.update(waiting_words(event))
         self.tally.add(event)
         self.text += event.text if isinstance(event, Step | Text) else ""
 
