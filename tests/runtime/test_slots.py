@@ -154,6 +154,17 @@ def test_weights_and_prompter_are_loaded_once_and_caches_are_each_its_own(opened
     assert (memory.target_bytes, memory.drafter_bytes) == (one.target_bytes, one.drafter_bytes)
 
 
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_policies_of_all_slots_know_each_other(opened: Callable[..., Slots], changed: bool):
+    slots = opened("early-exit:2", 3)
+    if changed:
+        list(slots.change_drafter(ChangeDrafter("early-exit:1")))
+    policies = [model._parts.drafting.policy.auto for model in (slots.first, *slots._others)]
+    assert all(policy.company is slots._batch for policy in policies)
+    assert len({id(policy.shared) for policy in policies}) == 1
+    assert slots._batch is not None
+
+
 def test_a_request_takes_the_slot_that_has_its_conversation(opened: Callable[..., Slots]):
     slots = opened("off", 3)
     first = [Message("user", "hello there general")]
