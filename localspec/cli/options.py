@@ -22,7 +22,11 @@ class Parallel(click.ParamType[int | str]):
     name = "parallel"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
-        return AUTO if value == AUTO else int(click.IntRange(1, MOST_PARALLEL).convert(value, param, ctx))
+        if value == AUTO:
+            return AUTO
+        if not str(value).isdecimal() or not 1 <= int(value) <= MOST_PARALLEL:
+            self.fail(f"'{value}' is neither {AUTO} nor a number from 1 to {MOST_PARALLEL}.", param, ctx)
+        return int(value)
 
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -60,14 +60,13 @@ def attach(
 def attach_slots(opened: Opened) -> Generator[Opening, None, Slots]:
     """Attaches what was asked for, as often as was planned; the target belongs to it."""
     parallel, batch = opened.plan.parallel, None
+    company: Company = ALONE
     if parallel > 1:
         from localspec.engine.batch import Batch  # here: what measures on a bare GPU box has no greenlet
 
-        batch = Batch()
+        company = batch = Batch()
     asked = opened.request
-    parts = yield from make_parts(
-        opened, asked.draft, asked.k, owns_target=True, company=ALONE if batch is None else batch
-    )
+    parts = yield from make_parts(opened, asked.draft, asked.k, owns_target=True, company=company)
     if parallel > 1 and not parts.can_be_twice:
         yield one_at_a_time(parts, asked=asked.weights.parallel != "auto")
         parallel = 1

@@ -188,6 +188,13 @@ def test_what_does_not_go_with_a_batch_is_refused(localspec: Program, asked: Pat
     assert f"{more[0]} and --batch cannot be combined" in err
 
 
+@pytest.mark.parametrize("count", ["0", "65", "x", "-1", "2.5"])
+def test_a_count_that_is_none_is_refused(localspec: Program, asked: Path, count: str):
+    code, _, err = localspec("run", "guide", "--batch", asked, "--parallel", count)
+    assert code == 2
+    assert f"'{count}' is neither auto nor a number from 1 to 64" in err
+
+
 @pytest.mark.parametrize("more", [("--output", "x"), ("--parallel", "2")])
 def test_what_goes_with_a_batch_alone_is_refused_without(localspec: Program, more: tuple[str, str]):
     code, _, err = localspec("run", "guide", "hi", *more)

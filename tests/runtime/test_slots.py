@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,14 @@ from tests.support.tokenizers import CHATML, byte_level, gpt2_like
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified")]
 
-DRAFTS = ["off", "early-exit:2", "lookup", "{draft}", "lookup+early-exit:1"]
 FORMATS = ["fp64", "int8"]
+DRAFTS = [
+    ("off", "int8"),
+    *product(("early-exit:2", "{draft}"), FORMATS),
+    ("lookup", "int8"),
+    ("lookup+early-exit:1", "fp64"),
+    *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("off", "fp64"), ("lookup", "fp64"))),
+]
 TEXTS = (
     "The quick brown fox jumps over the lazy dog",
     "a b a b a b a b a b",
@@ -110,8 +117,7 @@ def alone(slots: Slots, asked: GenerateRequest) -> str:
     return answer.text
 
 
-@pytest.mark.parametrize("quant", FORMATS)
-@pytest.mark.parametrize("draft", DRAFTS)
+@pytest.mark.parametrize(("draft", "quant"), DRAFTS)
 def test_texts_of_concurrent_requests_are_those_of_each_alone(opened: Callable[..., Slots], draft: str, quant: str):
     """Six of different lengths, greedy and with a seed; then on three slots, where others join in the middle."""
     requests = [request(number, seed=11 if number >= 3 else None) for number in range(6)]
@@ -146,6 +152,17 @@ def test_weights_and_prompter_are_loaded_once_and_caches_are_each_its_own(opened
     memory, one = ready.memory, single.ready.memory
     assert memory.kv_bytes == 3 * one.kv_bytes
     assert (memory.target_bytes, memory.drafter_bytes) == (one.target_bytes, one.drafter_bytes)
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_the_policies_of_all_slots_know_each_other(opened: Callable[..., Slots], changed: bool):
+    slots = opened("early-exit:2", 3)
+    if changed:
+        list(slots.change_drafter(ChangeDrafter("early-exit:1")))
+    policies = [model._parts.drafting.policy.auto for model in (slots.first, *slots._others)]
+    assert all(policy.company is slots._batch for policy in policies)
+    assert len({id(policy.shared) for policy in policies}) == 1
+    assert slots._batch is not None
 
 
 def test_a_request_takes_the_slot_that_has_its_conversation(opened: Callable[..., Slots]):
