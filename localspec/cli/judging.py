@@ -16,7 +16,7 @@ from localspec.hub.judging import here, pair
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
-from localspec.runtime.other_programs import DEFAULT_CONTEXT, EARLY_EXIT, LOOKUP, OtherPair, printed
+from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, MOST_CONTEXT, OtherPair, printed
 from localspec.runtime.pairs import Candidate
 
 
@@ -107,8 +107,6 @@ def own_draft(target: str, catalog: Catalog) -> DraftTable | None:
 
 
 def context_of(target: str, catalog: Catalog) -> int:
-    """The context for another program: the usual one, or the target's own where it is here and has less."""
+    """The context for another program: the target's own, up to the usual one; 0 where it is not known here."""
     snapshot = here(target, catalog)
-    if snapshot is None:
-        return DEFAULT_CONTEXT
-    return min(DEFAULT_CONTEXT, named(snapshot.config, POSITIONS, default=DEFAULT_CONTEXT))
+    return min(MOST_CONTEXT, named(snapshot.config, POSITIONS, default=0)) if snapshot is not None else 0

@@ -17,7 +17,7 @@ from localspec.runtime.pairs import TRANSLATE
 Program = Literal["vllm", "llama-server", "sglang"]
 PROGRAMS: tuple[Program, ...] = ("vllm", "llama-server", "sglang")
 DEFAULT_DRAFT = 5  # tokens; these programs have no "auto"
-DEFAULT_CONTEXT = 8192
+MOST_CONTEXT = 8192
 LOOKUP, EARLY_EXIT = "lookup", "early-exit"
 LOOKUP_NGRAMS = {"prompt_lookup_min": 2, "prompt_lookup_max": 5}
 PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM refuses unless it is asked not to, as it
@@ -27,14 +27,17 @@ PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM r
 @dataclass(frozen=True, slots=True)
 class OtherPair:
     """A target and its drafter: a model's name, "lookup" or "early-exit". `reason`: of a draft model's verdict, "" for
-    none; `num_draft_tokens` at most, `context` in tokens."""
+    none; `num_draft_tokens` at most, `context` in tokens, 0 where the program is to find it out."""
 
     target: str
     drafter: str
     reason: str = ""
     ok: bool = True
     num_draft_tokens: int = DEFAULT_DRAFT
-    context: int = DEFAULT_CONTEXT
+    context: int = 0
+
+    def context_as(self, flag: str) -> str:
+        return f" {flag} {self.context}" if self.context else ""
 
 
 def printed(pair: OtherPair, program: str) -> str:
@@ -64,7 +67,7 @@ def printed(pair: OtherPair, program: str) -> str:
 
 def vllm(pair: OtherPair) -> str:
     config = shlex.quote(json.dumps(speculative_config(pair), separators=(",", ":")))
-    return f"vllm serve {shlex.quote(pair.target)} --max-model-len {pair.context} --speculative-config {config}"
+    return f"vllm serve {shlex.quote(pair.target)}{pair.context_as('--max-model-len')} --speculative-config {config}"
 
 
 def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
@@ -85,17 +88,18 @@ def llama_server(pair: OtherPair) -> str:
     open. Without --spec-type it would load the drafter and never use it."""
     refuse_translation(pair, "llama-server")
     target = file_of(pair.target, "T.gguf")
-    context = f"-c {pair.context} --metrics"
+    rest = f"{pair.context_as('-c')} --metrics"
     if pair.drafter == LOOKUP:
-        return f"llama-server -m {target} --spec-type ngram-mod {context}"
+        return f"llama-server -m {target} --spec-type ngram-mod{rest}"
     draft = f"-md {file_of(pair.drafter, 'D.gguf')} --spec-type draft-simple --spec-draft-n-max {pair.num_draft_tokens}"
-    return f"llama-server -m {target} {draft} {context}"
+    return f"llama-server -m {target} {draft}{rest}"
 
 
 def sglang(pair: OtherPair) -> str:
     """A chain of drafts, without branches: one more token is verified than drafted. Its look-up runs on CUDA only."""
     refuse_translation(pair, "SGLang")
-    first = f"python3 -m sglang.launch_server --model-path {shlex.quote(pair.target)} --context-length {pair.context}"
+    context = pair.context_as("--context-length")
+    first = f"python3 -m sglang.launch_server --model-path {shlex.quote(pair.target)}{context}"
     if pair.drafter == LOOKUP:
         options = f"--speculative-algorithm NGRAM --speculative-num-draft-tokens {pair.num_draft_tokens}"
         return f"{first} {options} --enable-metrics"

@@ -22,7 +22,7 @@ State = Literal["unloaded", "loading", "waking", "ready", "failed", "closed"]
 STOPPED = Failure("engine_stopped", "The server was stopped.")
 ENDED = Failure(EngineDied.code, "The engine stopped.")
 AGAIN = "It is being loaded again; ask again."
-DIED = Notice("warning", "engine_died", "The engine ended, and its answer with it.", "It is loaded again.")
+DIED = Notice("warning", "engine_died", "The engine ended, and is loaded again.")
 DIED_AGAIN = Notice("warning", "engine_died", "The engine ended again without an answer.", "The next request loads it.")
 UNLOADED = Notice(
     "info", "unloaded", "Nothing was asked for a while: the model is unloaded.", "The next request loads it."

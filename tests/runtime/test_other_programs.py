@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from localspec.core.errors import IncompatiblePair, UsageError
-from localspec.runtime.other_programs import PROGRAMS, OtherPair, printed
+from localspec.runtime.other_programs import LOOKUP, PROGRAMS, OtherPair, printed
 
 # vLLM's fields, by method (pull-serve.md, D2)
 FIELDS = {
@@ -119,3 +119,9 @@ def test_names_are_words_to_a_shell(program: str):
     words = shlex.split(printed(OtherPair(HOSTILE, f"{HOSTILE}.gguf", "same"), program))
     assert "rm" not in words
     assert any(HOSTILE in word for word in words)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_context_that_is_not_known_is_left_to_the_program(program: str):
+    command = printed(OtherPair("T", LOOKUP), program)
+    assert not {"--max-model-len", "--context-length", "-c"} & set(command.split())
