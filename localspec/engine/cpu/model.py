@@ -311,7 +311,7 @@ class PackedModel:
         for field, value in job.items():
             self._job[field // 8] = value
         if self.pool is None:
-            self.set_threads(1)
+            self.set_threads(self.threads)
         assert self.pool is not None
         self.pool.run()
         self.bytes_read += sum(self.layer_bytes[leave if done == layout.rows else 0 : last])
