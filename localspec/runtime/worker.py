@@ -6,6 +6,7 @@ It answers as many requests at once as it was loaded for. Knows no screen. The p
 
 from __future__ import annotations
 
+import ctypes
 import io
 import multiprocessing
 import os
@@ -18,8 +19,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import partial
 from multiprocessing.connection import Connection
-from multiprocessing.sharedctypes import Synchronized, SynchronizedArray
-from typing import TYPE_CHECKING, Any  # Any: a sampling option has a type of its own
+from typing import TYPE_CHECKING, Any, TypeAlias  # Any: a sampling option has a type of its own
 
 import msgspec
 
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from localspec.runtime.slots import Slots
 
 SPAWN = multiprocessing.get_context("spawn")
+Number: TypeAlias = ctypes.c_longlong  # in shared memory, without a lock: only the parent writes
+Numbers: TypeAlias = ctypes.Array[ctypes.c_longlong]
 EVENTS = msgspec.msgpack.Decoder(tuple[int | None, AnyEvent])
 Request = GenerateRequest | SpecWish | ChangeDrafter
 MESSAGES = msgspec.msgpack.Decoder(tuple[Request, dict[str, Any]])
@@ -61,9 +63,9 @@ class EngineProcess:
         self._pipe, theirs = SPAWN.Pipe()
         self._theirs: Connection | None = theirs
         # The numbers of answers to be stopped, each at its own position: a flag would be lost between two answers.
-        self._stopped: SynchronizedArray[int] = SPAWN.Array("q", [-1] * MOST_OPEN)
+        self._stopped: Numbers = SPAWN.Array("q", [-1] * MOST_OPEN, lock=False)
         # How many messages were ever begun to be sent: cheaper to read than the pipe.
-        self._sent: Synchronized[int] = SPAWN.Value("q", 0)
+        self._sent: Number = SPAWN.Value("q", 0, lock=False)
         self._asked = -1
         self._lock = threading.Lock()
         self._closed = False
@@ -124,9 +126,7 @@ class EngineProcess:
         self._stopped[number % MOST_OPEN] = number
 
     def _send(self, message: Request) -> None:
-        self._sent.value += (
-            1  # before: the child then reads on, and a message that is longer than the pipe gets through
-        )
+        self._sent.value += 1  # before it: the child reads on, and one that is longer than the pipe gets through
         with suppress(OSError):
             self._pipe.send_bytes(packed(message))
 
@@ -163,7 +163,7 @@ def unpacked(content: bytes) -> Request:
 class Inbox:
     """The parent's messages, in order."""
 
-    def __init__(self, pipe: Connection, sent: Synchronized[int]) -> None:
+    def __init__(self, pipe: Connection, sent: Number) -> None:
         self._pipe, self._sent = pipe, sent
         self._taken = 0
 
@@ -183,7 +183,7 @@ class Desk:
     """What is asked, and answered: as many at once as there are slots, and the others in their order. A SpecWish holds
     from the next round on."""
 
-    def __init__(self, inbox: Inbox, pipe: Connection, slots: Slots, stopped: SynchronizedArray[int]) -> None:
+    def __init__(self, inbox: Inbox, pipe: Connection, slots: Slots, stopped: Numbers) -> None:
         self._inbox, self._pipe, self._slots, self._stopped = inbox, pipe, slots, stopped
         self._waiting: deque[GenerateRequest | ChangeDrafter] = deque()
         self._begun = 0
@@ -229,7 +229,7 @@ class Desk:
 
 def child(
     pipe: Connection,
-    shared: tuple[SynchronizedArray[int], Synchronized[int]],
+    shared: tuple[Numbers, Number],
     request: LoadRequest,
     opener: str,
     log: str,
