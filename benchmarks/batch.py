@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -56,6 +57,11 @@ class Heard:
     @property
     def first(self) -> float:
         return self.came[0][0] - self.asked
+
+    def longest_gap(self, start: float, end: float) -> float:
+        """Seconds between two of its tokens at most, of those that came in this time."""
+        came = [at for at, _ in self.came if start <= at <= end]
+        return max([after - before for before, after in pairwise(came)], default=0.0)
 
     def between(self, start: float, end: float) -> int:
         return sum(count for at, count in self.came if start < at <= end)
@@ -126,7 +132,8 @@ def speed(heard: Sequence[Heard]) -> float:
 
 
 def one_beside_seven(ask: Ask, prompts: Sequence[str], tokens: int) -> tuple[float, float]:
-    """Seconds to the first token, alone, and beside seven that write."""
+    """How many times longer than alone the first token takes beside seven that write, and the seconds that one of these
+    waits for its next token meanwhile."""
     (alone,) = together(ask, prompts[:1], 1)
     late, others = Heard(), [Heard() for _ in prompts[2:]]
     threads = [Thread(target=ask, args=(*both[:1], tokens, both[1])) for both in zip(prompts[2:], others, strict=True)]
@@ -137,7 +144,8 @@ def one_beside_seven(ask: Ask, prompts: Sequence[str], tokens: int) -> tuple[flo
     ask(prompts[1], 1, late)
     for thread in threads:
         thread.join()
-    return alone.first, late.first
+    gap = max(one.longest_gap(late.asked, late.asked + late.first) for one in others)
+    return late.first / alone.first, gap
 
 
 @contextmanager
@@ -236,6 +244,7 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
     speeds: dict[tuple[str, int], list[float]] = {}
     equal: dict[str, list[float]] = {}
     late: dict[str, list[float]] = {}
+    gaps: dict[str, list[float]] = {}
     for turn in range(repeats):
         for step, count in enumerate(COUNTS):
             prompts = numbered_prompts(count, 10 * turn + step)
@@ -250,15 +259,19 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
                 same = [numbered_prompts(1, 50 + turn)[0]] * max(COUNTS)
                 firsts = [heard.first for heard in together(one.ask, same, 2)]
                 equal.setdefault(one.name, []).append(max(firsts) / mean(firsts))
-                alone, beside = one_beside_seven(one.ask, numbered_prompts(9, 70 + turn), 2 * tokens)
-                late.setdefault(one.name, []).append(beside / alone)
+                times, gap = one_beside_seven(one.ask, numbered_prompts(9, 70 + turn), 2 * tokens)
+                late.setdefault(one.name, []).append(times)
+                gaps.setdefault(one.name, []).append(gap)
         show((turn + 1) / repeats)
     rows = [["tokens per second of all streams", *(str(count) for count in COUNTS), f"{COUNTS[-1]} over 1"]]
     for one in everybody:
         medians = [median(speeds[one.name, count]) for count in COUNTS]
         rows.append([one.name, *(f"{value:.1f}" for value in medians), f"{medians[-1] / medians[0]:.2f}"])
     first_tokens = [["first token", "last of eight equal prompts over their mean", "beside seven streams over alone"]]
-    first_tokens += [[name, f"{median(equal[name]):.2f}", f"{median(late[name]):.2f}"] for name in equal]
+    first_tokens[0].append("longest wait of the seven meanwhile, ms")
+    for name in equal:
+        figures = f"{median(equal[name]):.2f}", f"{median(late[name]):.2f}", f"{1000 * median(gaps[name]):.0f}"
+        first_tokens.append([name, *figures])
     return f"{markdown(rows)}\n\n{markdown(first_tokens)}"
 
 
