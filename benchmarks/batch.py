@@ -44,14 +44,16 @@ COUNTS = (1, 2, 4, 8)
 WORDS = 450  # of a prompt at least: more than 512 tokens
 CONTEXT = 2048  # of each stream
 PATIENCE = 300.0  # seconds
+SHORT = 32  # tokens of answers that are compared
 PORTS = {"localspec": 18533, "llama-server": 18534}
 
 
 @dataclass
 class Heard:
-    """One stream: when it was asked for, and when how many tokens came."""
+    """One stream: when it was asked for, when how many tokens came, and the text."""
 
     asked: float = 0.0
+    text: str = ""
     came: list[tuple[float, int]] = field(default_factory=list)
 
     @property
@@ -101,10 +103,23 @@ def streaming(url: str, more: dict[str, Any]) -> Ask:
         with urlopen(Request(f"{url}/v1/chat/completions", sent, how), timeout=PATIENCE) as got:
             for line in got:
                 if line.startswith(b"data: {"):
-                    heard.came.append((perf_counter(), tokens_of(json.loads(line[6:]))))
+                    chunk = json.loads(line[6:])
+                    heard.came.append((perf_counter(), tokens_of(chunk)))
+                    heard.text += text_of(chunk)
         heard.came = [(at, count) for at, count in heard.came if count]
 
     return ask
+
+
+def text_of(chunk: dict[str, Any]) -> str:
+    return (chunk["choices"][0]["delta"].get("content") or "") if chunk["choices"] else ""
+
+
+def same_as_alone(ask: Ask, prompts: Sequence[str], tokens: int) -> int:
+    """How many answers of those at once are the text that each has alone."""
+    at_once = together(ask, prompts, tokens)
+    alone = [together(ask, [prompt], tokens)[0] for prompt in prompts]
+    return sum(one.text == other.text for one, other in zip(at_once, alone, strict=True))
 
 
 def tokens_of(chunk: dict[str, Any]) -> int:
@@ -245,6 +260,7 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
     equal: dict[str, list[float]] = {}
     late: dict[str, list[float]] = {}
     gaps: dict[str, list[float]] = {}
+    same: dict[str, int] = {}
     for turn in range(repeats):
         for step, count in enumerate(COUNTS):
             prompts = numbered_prompts(count, 10 * turn + step)
@@ -256,8 +272,10 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
             show((turn + (step + 1) / (len(COUNTS) + 1)) / repeats)
         for one in everybody:
             if one.ask is not None:
-                same = [numbered_prompts(1, 50 + turn)[0]] * max(COUNTS)
-                firsts = [heard.first for heard in together(one.ask, same, 2)]
+                if turn == 0:
+                    same[one.name] = same_as_alone(one.ask, numbered_prompts(max(COUNTS), 90), SHORT)
+                alike = [numbered_prompts(1, 50 + turn)[0]] * max(COUNTS)
+                firsts = [heard.first for heard in together(one.ask, alike, 2)]
                 equal.setdefault(one.name, []).append(max(firsts) / mean(firsts))
                 times, gap = one_beside_seven(one.ask, numbered_prompts(9, 70 + turn), 2 * tokens)
                 late.setdefault(one.name, []).append(times)
@@ -269,9 +287,10 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
         rows.append([one.name, *(f"{value:.1f}" for value in medians), f"{medians[-1] / medians[0]:.2f}"])
     first_tokens = [["first token", "last of eight equal prompts over their mean", "beside seven streams over alone"]]
     first_tokens[0].append("longest wait of the seven meanwhile, ms")
-    for name in equal:
-        figures = f"{median(equal[name]):.2f}", f"{median(late[name]):.2f}", f"{1000 * median(gaps[name]):.0f}"
-        first_tokens.append([name, *figures])
+    first_tokens[0].append("of eight different answers, those that are the text alone")
+    for name, found in equal.items():
+        figures = f"{median(found):.2f}", f"{median(late[name]):.2f}", f"{1000 * median(gaps[name]):.0f}"
+        first_tokens.append([name, *figures, str(same[name])])
     return f"{markdown(rows)}\n\n{markdown(first_tokens)}"
 
 
