@@ -288,8 +288,8 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
     first_tokens = [["first token", "last of eight equal prompts over their mean", "beside seven streams over alone"]]
     first_tokens[0].append("longest wait of the seven meanwhile, ms")
     first_tokens[0].append("of eight different answers, those that are the text alone")
-    for name, found in equal.items():
-        figures = f"{median(found):.2f}", f"{median(late[name]):.2f}", f"{1000 * median(gaps[name]):.0f}"
+    for name, ratios in equal.items():
+        figures = f"{median(ratios):.2f}", f"{median(late[name]):.2f}", f"{1000 * median(gaps[name]):.0f}"
         first_tokens.append([name, *figures, str(same[name])])
     return f"{markdown(rows)}\n\n{markdown(first_tokens)}"
 
