@@ -92,7 +92,7 @@ def test_a_probe_says_what_it_is_and_what_it_reports():
 def test_a_probe_of_a_localspec_reads_its_totals():
     totals = Totals()
     totals.add(Stats(predicted_n=90, draft_rounds=20, draft_n=100, draft_n_accepted=61))
-    page = Answer.text(totals.text(answering=0, waiting=0, starts=1, is_loaded=True))
+    page = Answer.text(totals.text(answering=0, waiting=0, starts=1, is_loaded=True, parallel=1))
     with stand_in({**serving("localspec", Answer([])), "GET /metrics": page}) as server:
         assert "speculation: on, accepted 61 % of all since its start" in run("probe", server.url).output.splitlines()
 

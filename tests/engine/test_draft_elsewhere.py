@@ -26,7 +26,7 @@ WAYS = [
     Sampling(),
     Sampling(repetition_penalty=1.3),
     Sampling(temperature=1.0, seed=3),
-    Sampling(temperature=1.0, top_k=9, repetition_penalty=1.1),
+    Sampling(temperature=1.0, top_k=9, repetition_penalty=1.1, seed=5),
 ]
 
 
@@ -39,7 +39,7 @@ def draft_on(device: str, *, seed: int, **config: int) -> Decoder:
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize(("sampling", "vocab"), [*((way, VOCAB) for way in WAYS), (WAYS[0], 36), (WAYS[0], 44)])
 def test_the_text_is_the_same_wherever_the_draft_model_is(sampling: Sampling, vocab: int):
-    """In float64, round by round; also where the two have other ids."""
+    """In float64, round by round; also where the two have other ids. Without a seed each device draws in its way."""
     told = {}
     with SecondDevice():
         for device in ("cpu", "cuda"):

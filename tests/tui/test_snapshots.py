@@ -147,7 +147,7 @@ async def test_a_full_context():
             await stage.until(lambda count=count: len(stage.turns) == count)
         await stage.send("And all of it?")
         await stage.until(lambda: isinstance(stage.app.screen, Overflow))
-        await stage.sees("ctx 0/8,192")  # figures follow twice a second
+        await stage.sees("ctx –/8,192")  # figures follow twice a second
         await shows(stage, "full context")
         await stage.pilot.press("escape")
 

@@ -224,6 +224,8 @@ def test_a_decoder_that_is_closed_runs_again_when_asked(expected: Tensor) -> Non
     decoder = packed_decoder(threads=2)
     decoder.close()
     assert torch.equal(again(decoder), expected)
+    assert workers() == before + 1, "as many threads as it had"
+    decoder.close()
     assert workers() == before
 
 
