@@ -197,6 +197,8 @@ class LLM:
     def generate_many(self, prompts: Iterable[str | Messages], **options: Any) -> list[Result]:
         """Whole answers in the order of the prompts, written `parallel` at a time; each is what `generate` gives. The
         error of one ends all. Options as for `stream`."""
+        if isinstance(prompts, str):
+            raise UsageError("The prompts are one text.", hint="Give a list: [prompt]")
         answers = dict(self.answer_many(request_of(prompt, **options) for prompt in prompts))
         return [answers[number].result() for number in range(len(answers))]
 

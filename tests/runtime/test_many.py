@@ -59,6 +59,8 @@ def test_the_error_of_one_is_raised_for_many_and_kept_apart_where_each_is_asked_
         answers[1].result()
     with pytest.raises(UsageError, match="no option 'colour'"):
         llm.generate_many(["a"], colour="red")
+    with pytest.raises(UsageError, match="The prompts are one text"):
+        llm.generate_many("a")
 
 
 def test_who_stops_in_the_middle_leaves_all_slots_free(llm: LLM):
