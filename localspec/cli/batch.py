@@ -7,13 +7,14 @@ Python interface and files, no widgets.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, BinaryIO, Self  # Any: JSON
+from typing import Annotated, Any, Self  # Any: JSON
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +24,7 @@ from localspec.cli.progress import Progress
 from localspec.cli.run import NO_TEMPLATE, Output, open_quietly, stop_on_interrupt, with_defaults
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.events import Loading
+from localspec.core.locks import Lock, lock
 from localspec.core.plain_file import plain
 from localspec.core.requests import SAMPLING_FIELDS, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.core.whole_file import cannot_be_written, create, write_whole
@@ -50,15 +52,16 @@ class Line(SamplingOptions, frozen=True, forbid_unknown_fields=True):
     def fault(self) -> str:
         """What is wrong with its text; "" for nothing."""
         if (self.prompt is None) == (self.messages is None):
-            return "it has a prompt or messages, and not both"
+            return "it needs a prompt or messages, and not both"
         return "its prompt is empty" if self.messages is None and not (self.prompt or "").strip() else ""
 
 
 class Head(msgspec.Struct):
-    """What a result is of."""
+    """What a result is of, and its error."""
 
     index: int
     id: str | int | None = None
+    error: dict[str, Any] | None = None
 
 
 DECODE, HEAD = msgspec.json.Decoder(Line).decode, msgspec.json.Decoder(Head).decode
@@ -129,6 +132,8 @@ def read_batch(file: Path) -> list[Asked]:
 class Printed:
     """Results on stdout, each once all before it are there."""
 
+    failed = 0  # of earlier runs
+
     def __init__(self) -> None:
         self._waiting: dict[int, Record] = {}
         self._next = 0
@@ -152,22 +157,27 @@ class Kept:
     """Results in a file, each once it is ready; when all are there, they are put in order. What the file has is not
     asked for again."""
 
-    def __init__(self, file: Path, stream: BinaryIO, indices: list[int], count: int) -> None:
-        self._file, self._stream, self._indices, self._count = file, stream, indices, count
+    def __init__(self, file: Path, held: Lock, heads: list[Head], count: int) -> None:
+        self._file, self._held, self._count = file, held, count
+        self._indices = [head.index for head in heads]
+        self.failed = sum(head.error is not None for head in heads)
+        self._stream = file.open("ab")
 
     @classmethod
     def open(cls, file: Path, asked: Sequence[Asked]) -> Self:
-        """Opens the file, or makes it; UsageError where it has results of other requests. Half a line at its end is
-        dropped."""
+        """Opens the file, or makes it; UsageError where it has results of other requests, or another process writes it.
+        Half a line at its end is dropped."""
         with cannot_be_written(file):
             if not file.exists():
-                return cls(file, create(file), [], len(asked))
-            content = plain(file).read_bytes()
+                create(file).close()
+            held = lock(plain(file))
+            if held is None:
+                raise UsageError(f"Another localspec writes '{file}'.", hint="Wait for it, or name another FILE.")
+            content = file.read_bytes()
             whole = content[: content.rfind(b"\n") + 1]
-            indices = [checked(file, number, line, asked) for number, line in enumerate(whole.splitlines(), 1)]
-            stream = file.open("r+b")
-            stream.truncate(stream.seek(len(whole)))
-            return cls(file, stream, indices, len(asked))
+            heads = [checked(file, number, line, asked) for number, line in enumerate(whole.splitlines(), 1)]
+            os.truncate(file, len(whole))
+            return cls(file, held, heads, len(asked))
 
     def has(self, index: int) -> bool:
         return index in self._indices
@@ -179,7 +189,12 @@ class Kept:
         self._indices.append(record["index"])
 
     def close(self) -> None:
-        self._stream.close()
+        """Puts them in order where all are there, and lets others write the file."""
+        with closing(self._held):
+            self._stream.close()
+            self._sort()
+
+    def _sort(self) -> None:
         if len(self._indices) == self._count and self._indices != sorted(self._indices):
             with cannot_be_written(self._file):
                 lines = self._file.read_bytes().splitlines(keepends=True)
@@ -189,12 +204,12 @@ class Kept:
                 self._file.chmod(mode)
 
 
-def checked(file: Path, number: int, content: bytes, asked: Sequence[Asked]) -> int:
-    """The index of a result; UsageError where it is none of these requests'."""
+def checked(file: Path, number: int, content: bytes, asked: Sequence[Asked]) -> Head:
+    """What a result is of; UsageError where it is none of these requests'."""
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         head = HEAD(content)
         if 0 <= head.index < len(asked) and head.id == asked[head.index].line.id:
-            return head.index
+            return head
     message = f"'{file}' has results of another batch (line {number})."
     raise UsageError(message, hint="Name another file with --output.")
 
@@ -219,15 +234,15 @@ def answer_batch(load: LoadRequest, batch: Batch, output: Output, usual: Samplin
     left = [one for one in asked if not results.has(one.index)]
     if not left:
         print_note(f"{file} has all {len(asked):,} results already.")
-    failed = 0
-    with ExitStack() as closing:
-        closing.callback(results.close)
+    failed = results.failed
+    with ExitStack() as stack:
+        stack.callback(results.close)
         if left:
-            llm = closing.enter_context(open_quietly(load, output))
+            llm = stack.enter_context(open_quietly(load, output))
             requests = completed(llm, [batch.asking.request(one.line) for one in left], usual)
             stopped = threading.Event()
-            closing.enter_context(stop_on_interrupt(stopped.set))
-            count = Counting(len(asked) - len(left), len(asked), closing.enter_context(Progress()))
+            stack.enter_context(stop_on_interrupt(stopped.set))
+            count = Counting(len(asked) - len(left), len(asked), stack.enter_context(Progress()))
             for number, answer in llm.answer_many(requests, cancelled=stopped.is_set):
                 record = record_of(left[number], answer)
                 if record.get("finish_reason") != "cancelled":

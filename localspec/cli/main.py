@@ -215,7 +215,7 @@ def check_batch(prompt: str | None, given: dict[str, Any]) -> None:
         "PROMPT": prompt,
         "--json": given["as_json"],
         "--beams": given["beams"] > 1,
-        **{f"--{name}": given[name] for name in ("jsonl", "trace")},
+        **{f"--{name}": given[name] for name in ("jsonl", "stats", "trace")},
     }
     for name, value in others.items():
         if value:

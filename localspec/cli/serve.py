@@ -95,9 +95,10 @@ def chosen(found: list[Any], named: str | None) -> list[Any]:
     """The servers that were meant; UsageError where that is not clear."""
     if named is not None:
         found = [one for one in found if named in (one.model, one.address, one.address.rpartition(":")[2])]
+    if not found and named is not None:
+        raise NotDownloaded(f"No server runs as '{one_line(named)}'.", hint="See what does: localspec ps")
     if not found:
-        named = f" as '{one_line(named)}'" if named else ""
-        raise NotDownloaded(f"No server runs{named}.", hint="See what does: localspec ps")
+        raise NotDownloaded("No server runs.", hint="Start one: localspec serve")
     if len(found) > 1:
         raise UsageError("Several servers run.", hint="Name a port as `localspec ps` lists it, or give --all.")
     return found

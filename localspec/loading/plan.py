@@ -220,14 +220,14 @@ def too_large(snapshot: Snapshot, request: PlanRequest, free: int) -> DoesNotFit
         return DoesNotFit(
             f"Not enough memory for {snapshot.name} in {row}, even with {needs.layers - request.min_resident} of its"
             f" {needs.layers} layers offloaded (needs {size_words(least)}, {has}).",
-            hint=f"Try {'a larger --max-memory' if limited else elsewhere(on_gpu)} or a smaller --ctx.",
+            hint=f"Try {'a larger --max-memory' if limited else elsewhere(on_gpu)} or {less(request.least_parallel)}.",
         )
     row = choices(snapshot, request)[-1]
     whole = size_words(needed(snapshot, request, row).whole)
     message = f"Not enough memory for {snapshot.name} in {row} (needs {whole}, {has})."
     ways = [way for way, other in others(request).items() if fits(snapshot, other, free)]
     ways = ways or ["a larger --max-memory" if limited else elsewhere(on_gpu)]
-    return DoesNotFit(message, hint=f"Try {', '.join(ways)} or a smaller --ctx.")
+    return DoesNotFit(message, hint=f"Try {', '.join(ways)} or {less(request.least_parallel)}.")
 
 
 def others(request: PlanRequest) -> dict[str, PlanRequest]:
@@ -263,7 +263,12 @@ def ways_out(plan: Plan, *, generic: bool) -> str:
         ways.append("--device offload")
     if plan.device == "cuda":
         ways.append("--device cpu")
-    return f"Try {', '.join(ways)} or a smaller --ctx."
+    return f"Try {', '.join(ways)} or {less(plan.parallel)}."
+
+
+def less(parallel: int) -> str:
+    """What takes less memory for contexts, of which there are `parallel`."""
+    return "a smaller --ctx" if parallel == 1 else "a smaller --ctx or --parallel"
 
 
 def smaller(row: WeightFormat, *, generic: bool = False) -> str:

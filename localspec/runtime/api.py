@@ -197,6 +197,8 @@ class LLM:
     def generate_many(self, prompts: Iterable[str | Messages], **options: Any) -> list[Result]:
         """Whole answers in the order of the prompts, written `parallel` at a time; each is what `generate` gives. The
         error of one ends all. Options as for `stream`."""
+        if isinstance(prompts, str):
+            raise UsageError("The prompts are one text.", hint="Give a list: [prompt]")
         answers = dict(self.answer_many(request_of(prompt, **options) for prompt in prompts))
         return [answers[number].result() for number in range(len(answers))]
 
@@ -214,8 +216,9 @@ class LLM:
             while one is not None or open_now:
                 while one is not None and (self._slots.has_free or not open_now):
                     number, request = one
-                    open_now[number] = Gathered()
-                    self._slots.start(request, open_now[number].take, lambda: is_left or cancelled())
+                    answer = Gathered()
+                    self._slots.start(request, answer.take, lambda: is_left or cancelled())
+                    open_now[number] = answer
                     one = None if cancelled() else next(asked, None)
                 self._slots.step()
                 for number in [number for number, answer in open_now.items() if answer.is_over]:
@@ -223,7 +226,7 @@ class LLM:
                 one = None if cancelled() else one
         finally:
             is_left = True
-            while self._slots.answering and self._slots.step():
+            while open_now and self._slots.answering and self._slots.step():
                 pass
 
     async def astream(self, prompt: str | Messages, **options: Any) -> AsyncIterator[AnyEvent]:

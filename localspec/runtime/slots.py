@@ -6,6 +6,7 @@ references of its own. Knows no process and no screen.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,6 +35,8 @@ class Slots:
         self.first, self._others = first, others
         self._free = [first, *others]  # the longest unused first
         self._batch = batch
+        self._starting = threading.Lock()
+        self._thread = 0  # whose the answers under way are
 
     def __len__(self) -> int:
         """How many answers there can be at once."""
@@ -59,8 +62,12 @@ class Slots:
     def start(self, request: GenerateRequest, report: Report, cancelled: Cancelled | None = None) -> None:
         """Begins an answer at the next step; `report` is called with its events as they come, of which Done or a
         Failure is the last. Nothing that happens to it harms another."""
-        model = self._chosen(request, cancelled)
-        self._free.remove(model)
+        with self._starting:
+            if self.answering and self._thread != threading.get_ident():
+                raise UsageError("The model is answering in another thread.", hint="Wait until that is done.")
+            self._thread = threading.get_ident()
+            model = self._chosen(request, cancelled)
+            self._free.remove(model)
         self._joined().start(partial(self._answer, model, request, report, cancelled))
 
     def step(self) -> bool:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from localspec.cli import batch
 from localspec.cli.batch import Kept, read_batch
+from localspec.core.errors import UsageError
 from localspec.runtime.api import LLM, Gathered, load
 from tests.conftest import Program
 from tests.support.models import save_snapshot
@@ -97,12 +99,20 @@ def test_a_file_of_results_is_gone_on_with(run: Any, asked: Path, tmp_path: Path
 
 
 def test_a_request_that_fails_has_its_error_and_the_others_their_answers(run: Any, tmp_path: Path):
-    code, out, err = run(write(tmp_path / "asked", LINES[0], {"prompt": "a b " * 200, "id": "long"}, LINES[3]))
+    """Which the same command says again of a file that has them all."""
+    asked, file = (
+        write(tmp_path / "asked", LINES[0], {"prompt": "a b " * 200, "id": "long"}, LINES[3]),
+        tmp_path / "got",
+    )
+    code, _, err = run(asked, "--output", file)
     assert code == 1
-    first, failed, last = records(out)
+    first, failed, last = records(file.read_text())
     assert (failed["id"], failed["error"]["code"]) == ("long", "context_overflow")
     assert first["text"]
     assert last["text"]
+    assert "1 of 3 failed" in err
+    code, _, err = run(asked, "--output", file)
+    assert code == 1
     assert "1 of 3 failed" in err
 
 
@@ -134,9 +144,9 @@ def test_ctrl_c_keeps_what_is_ready_and_says_how_to_go_on(
         (b'{"promt": "a"}', "Object contains unknown field 'promt'"),
         (
             b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}',
-            "it has a prompt or messages, and not both",
+            "it needs a prompt or messages, and not both",
         ),
-        (b'{"id": 1}', "it has a prompt or messages, and not both"),
+        (b'{"id": 1}', "it needs a prompt or messages, and not both"),
         (b'{"prompt": " "}', "its prompt is empty"),
         (b'{"messages": []}', "Expected 'array' of length >= 1 - at '$.messages'"),
         (b'{"prompt": "a", "temperature": 101}', "Expected 'float' <= 100.0 - at '$.temperature'"),
@@ -181,7 +191,19 @@ def test_results_are_put_in_order_when_all_are_there(asked: Path, tmp_path: Path
     assert file.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize("more", [("--json",), ("--jsonl",), ("--trace", "x"), ("PROMPT",)])
+def test_a_file_that_another_writes_is_refused(asked: Path, tmp_path: Path):
+    """Two would write over each other's results."""
+    requests, file = read_batch(asked), tmp_path / "results"
+    kept = Kept.open(file, requests)
+    with pytest.raises(UsageError, match="Another localspec writes"):
+        Kept.open(file, requests)
+    kept.write(requests[2].record(text="two"))
+    kept.close()
+    with closing(Kept.open(file, requests)) as kept:
+        assert kept.has(2)
+
+
+@pytest.mark.parametrize("more", [("--json",), ("--jsonl",), ("--stats",), ("--trace", "x"), ("PROMPT",)])
 def test_what_does_not_go_with_a_batch_is_refused(localspec: Program, asked: Path, more: tuple[str, ...]):
     code, _, err = localspec("run", "guide", "--batch", asked, *more)
     assert code == 2

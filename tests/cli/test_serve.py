@@ -196,8 +196,10 @@ def test_stop_asks_which_of_several(localspec: Program, monkeypatch: pytest.Monk
     assert stopped == both[1:]
 
 
-@pytest.mark.parametrize("named", [[], ["guide"], ["11535"]])
-def test_stop_without_a_server(localspec: Program, named: list[str]):
+@pytest.mark.parametrize(
+    ("named", "next_command"), [([], "localspec serve"), (["guide"], "localspec ps"), (["11535"], "localspec ps")]
+)
+def test_stop_without_a_server(localspec: Program, named: list[str], next_command: str):
     code, _, err = localspec("stop", *named)
     assert code == 3
-    assert "localspec ps" in err
+    assert next_command in err

@@ -67,6 +67,10 @@ def test_a_number_that_was_asked_for_is_kept_or_refused(snapshot: Snapshot):
     assert four < eight
     plan = make_plan(snapshot, asked(6, max_bytes=four))
     assert (plan.weight_format, plan.parallel) == (INT4, 6)
+    for parallel, hint in ((6, "a smaller --ctx or --parallel."), (1, "a smaller --ctx.")):
+        with pytest.raises(DoesNotFit) as refused:
+            make_plan(snapshot, asked(parallel, "int8", max_bytes=1 << 20))
+        assert refused.value.hint.endswith(hint)
     with pytest.raises(DoesNotFit):
         make_plan(snapshot, asked(6, "int8", max_bytes=four))
 

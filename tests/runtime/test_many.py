@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,19 @@ def test_the_error_of_one_is_raised_for_many_and_kept_apart_where_each_is_asked_
         answers[1].result()
     with pytest.raises(UsageError, match="no option 'colour'"):
         llm.generate_many(["a"], colour="red")
+    with pytest.raises(UsageError, match="The prompts are one text"):
+        llm.generate_many("a")
+
+
+def test_another_thread_is_refused_and_harms_nothing(llm: LLM):
+    asked = [request_of(prompt, max_tokens=5, temperature=0) for prompt in PROMPTS[:2]]
+    alone = [answer.result().text for _, answer in sorted(llm.answer_many(asked), key=lambda one: one[0])]
+    answers = llm.answer_many([request_of("a", max_tokens=1), *asked])
+    next(answers)
+    with ThreadPoolExecutor(1) as other, pytest.raises(UsageError, match="in another thread"):
+        other.submit(llm.generate_many, ["b"], max_tokens=2).result()
+    found = {number: answer.result().text for number, answer in answers}
+    assert [found[1], found[2]] == alone
 
 
 def test_who_stops_in_the_middle_leaves_all_slots_free(llm: LLM):
