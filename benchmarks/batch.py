@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import isnan, nan
 from pathlib import Path
 from statistics import mean, median
 from tempfile import TemporaryDirectory
@@ -32,7 +33,6 @@ from benchmarks.program import Arguments, at_least, run
 from benchmarks.shapes.random_weights import SHAPES, random_tensors
 from localspec.bench.machine import describe_machine
 from localspec.bench.progress import shares
-from localspec.bench.prompts import PROMPTS
 from localspec.bench.tables import markdown
 from localspec.bench.turns import rotated
 from localspec.cli.progress import Progress
@@ -44,6 +44,8 @@ COUNTS = (1, 2, 4, 8)
 WORDS = 450  # of a prompt at least: more than 512 tokens
 CONTEXT = 2048  # of each stream
 PATIENCE = 300.0  # seconds
+LEAST_SECONDS = 0.5  # of writing together, for a speed
+LONG = "Explain every sentence of it at length, one after the other, with an example for each."
 SHORT = 32  # tokens of answers that are compared
 PORTS = {"localspec": 18533, "llama-server": 18534}
 
@@ -82,14 +84,13 @@ class Contender:
 
 
 def numbered_prompts(count: int, turn: int) -> list[str]:
-    """Prompts that nobody has met, from the words of the technical text."""
+    """Prompts that nothing has met, from the words of the technical text, whose answers are long."""
     words = re.findall(r"\S+", Path(__file__).with_name("texts").joinpath("technical.txt").read_text(encoding="utf-8"))
     found = []
     for index in range(count):
         start, length = (turn * 977 + index * 131) % 1000, WORDS + 37 * index
         body = " ".join((words * (1 + (start + length) // len(words)))[start : start + length])
-        kind = PROMPTS[index % len(PROMPTS)].text
-        found.append(f"{turn * 100 + index}. Read this: {body}\n\n{kind}")
+        found.append(f"{turn * 100 + index}. Read this: {body}\n\n{LONG}")
     return found
 
 
@@ -141,9 +142,9 @@ def together(ask: Ask, prompts: Sequence[str], tokens: int) -> list[Heard]:
 
 
 def speed(heard: Sequence[Heard]) -> float:
-    """Tokens per second of all streams while all of them write."""
+    """Tokens per second of all streams while all of them write; no number where that was no time to speak of."""
     start, end = max(one.came[0][0] for one in heard), min(one.came[-1][0] for one in heard)
-    return sum(one.between(start, end) for one in heard) / max(end - start, 1e-9)
+    return sum(one.between(start, end) for one in heard) / (end - start) if end - start > LEAST_SECONDS else nan
 
 
 def one_beside_seven(ask: Ask, prompts: Sequence[str], tokens: int) -> tuple[float, float]:
@@ -268,7 +269,7 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
                 found = one.whole(prompts, tokens) if one.whole else None
                 if one.ask is not None:
                     found = speed(together(one.ask, prompts, tokens))
-                speeds.setdefault((one.name, count), []).append(found or 0.0)
+                speeds.setdefault((one.name, count), []).append(found or nan)
             show((turn + (step + 1) / (len(COUNTS) + 1)) / repeats)
         for one in everybody:
             if one.ask is not None:
@@ -283,7 +284,7 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
         show((turn + 1) / repeats)
     rows = [["tokens per second of all streams", *(str(count) for count in COUNTS), f"{COUNTS[-1]} over 1"]]
     for one in everybody:
-        medians = [median(speeds[one.name, count]) for count in COUNTS]
+        medians = [usual(speeds[one.name, count]) for count in COUNTS]
         rows.append([one.name, *(f"{value:.1f}" for value in medians), f"{medians[-1] / medians[0]:.2f}"])
     first_tokens = [["first token", "last of eight equal prompts over their mean", "beside seven streams over alone"]]
     first_tokens[0].append("longest wait of the seven meanwhile, ms")
@@ -294,6 +295,12 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
     return f"{markdown(rows)}\n\n{markdown(first_tokens)}"
 
 
+def usual(speeds: Sequence[float]) -> float:
+    """The median of the speeds that were measured."""
+    known = [speed for speed in speeds if not isnan(speed)]
+    return median(known) if known else nan
+
+
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Arguments("batch", __doc__)
     parser.add_argument("model", nargs="?", type=Path, default=SMOLLM2, help="a GGUF file")
@@ -301,7 +308,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--format", choices=("int8", "int4"), default="int8", help="our weight format")
     parser.add_argument("--llama-server", type=Path, metavar="PATH", help="llama.cpp's server, to measure beside ours")
     parser.add_argument("--transformers", action="store_true", help="measure transformers beside ours")
-    parser.add_argument("-n", "--max-tokens", type=at_least(8), default=96, metavar="N", help="tokens per answer")
+    parser.add_argument("-n", "--max-tokens", type=at_least(8), default=160, metavar="N", help="tokens per answer")
     parser.add_argument("-r", "--repeats", type=at_least(1), default=3, metavar="N", help="turns")
     return parser.parse_args(words)
 

@@ -18,8 +18,8 @@ from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.passes import Batched, Pass, Result, alone
 from localspec.engine.protocols import Forward, Sized
 
-STEP_SECONDS: Final = 0.05  # of reading prompts, while others write
-LEAST_READ: Final = 32  # rows of prompts in a step, however slow they are
+STEP_SECONDS: Final = 0.07  # of a step in which prompts are read while others write
+LEAST_READ: Final = 16  # rows of prompts in such a step, however slow they are
 
 
 class Batch:
@@ -47,6 +47,11 @@ class Batch:
     def others(self) -> int:
         """Rows that other tasks have in the next whole forward: those they ask for already, or one."""
         return sum([1 if self._is_draft(one) else len(one) for _, one in self._waiting]) + len(self._ready)
+
+    @property
+    def is_reading(self) -> bool:
+        """Whether a prompt is being read, in pieces beside others that write."""
+        return any(one.unread for _, one in self._waiting if not self._is_draft(one))
 
     def start(self, work: Callable[[], object]) -> None:
         """Begins a task at the next step, which raises what the task does not catch."""
@@ -104,8 +109,8 @@ class Batch:
         prompts = sum([one.unread > 0 for _, one in self._waiting])
         if not prompts or len(self._waiting) == 1:
             return list(self._waiting)
-        writing = prompts < len(self._waiting)
-        most = max(LEAST_READ, int(self._rows_per_second * STEP_SECONDS)) if writing else PREFILL_CHUNK
+        writing = sum([len(one) for _, one in self._waiting if not one.unread])
+        most = max(LEAST_READ, int(self._rows_per_second * STEP_SECONDS) - writing) if writing else PREFILL_CHUNK
         share = max(most // prompts, 1)
         return [(task, one.first(share) if one.unread else one) for task, one in self._waiting]
 

@@ -319,6 +319,11 @@ class Company(Protocol):
         ...
 
     @property
+    def is_reading(self) -> bool:
+        """Whether another's prompt is being read: every row then costs its full time, and someone waits."""
+        ...
+
+    @property
     def last(self) -> Forward | None:
         """The last forward, the same object to all whose rows it had; None where each is computed alone."""
         ...

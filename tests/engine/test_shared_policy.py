@@ -205,6 +205,20 @@ def test_a_forward_with_a_prompt_teaches_no_costs():
     check_prompts()
 
 
+def test_nothing_is_drafted_while_the_prompt_of_another_is_read():
+    """Someone waits for it, and every row takes its full time; a request whose drafts are on drafts all the same."""
+    world = World(COSTS["flat"])
+    asked = requests(world, [0.9] * 2)
+    world.run(asked, 60)
+    world.company.is_reading = True
+    before = [len(one.steps) for one in asked]
+    world.run(asked, 20)
+    assert [one.steps[start:] for one, start in zip(asked, before, strict=True)] == [[(0, 1)] * 20] * 2
+    asked[0].policy.steer("on", 3)  # type: ignore[attr-defined]
+    world.run(asked, 1)
+    assert asked[0].steps[-1][0] == 3
+
+
 def check_probes() -> None:
     """All have their rounds without a draft in the same steps, so that those show what drafts cost all of them."""
     _, asked = ran(COSTS["flat"], [0.9] * 4, 60)

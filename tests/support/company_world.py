@@ -19,6 +19,7 @@ class Together:
         self.rows: dict[int, int] = {}
         self.choosing = -1
         self.strangers = 0  # rows of a prompt
+        self.is_reading = False
         self.last: Forward | None = None
 
     @property

@@ -51,7 +51,8 @@ class Auto:
         return choice
 
     def wanted(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
-        if most < 1 or not (self.least or self.asking.due()):
+        may_draft = self.least or (self.asking.due() and not self.company.is_reading)
+        if most < 1 or not may_draft:
             return self.plain()
         self.asked = asked = [offer for offer in offers() if offer.most > 0]
         if not asked:

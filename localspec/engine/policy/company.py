@@ -15,6 +15,7 @@ class Alone:
     """The company of a request whose rows are computed with no other's."""
 
     others = 0
+    is_reading = False
     last: Forward | None = None
 
 
