@@ -63,9 +63,9 @@ class Heard:
         return self.came[0][0] - self.asked
 
     def longest_gap(self, start: float, end: float) -> float:
-        """Seconds between two of its tokens at most, of those that came in this time."""
-        came = [at for at, _ in self.came if start <= at <= end]
-        return max([after - before for before, after in pairwise(came)], default=0.0)
+        """Seconds of this time without a token of it at most."""
+        came = [start, *[at for at, _ in self.came if start <= at <= end], end]
+        return max(after - before for before, after in pairwise(came))
 
     def between(self, start: float, end: float) -> int:
         return sum(count for at, count in self.came if start < at <= end)
