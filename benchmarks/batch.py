@@ -62,10 +62,10 @@ class Heard:
     def first(self) -> float:
         return self.came[0][0] - self.asked
 
-    def longest_gap(self, start: float, end: float) -> float:
-        """Seconds of this time without a token of it at most."""
-        came = [start, *[at for at, _ in self.came if start <= at <= end], end]
-        return max(after - before for before, after in pairwise(came))
+    def longest_wait(self, start: float, end: float) -> float:
+        """Most seconds between two tokens of it, of the waits that fall into this time at least in part."""
+        waits = pairwise(at for at, count in self.came if count)
+        return max((after - before for before, after in waits if after >= start and before <= end), default=nan)
 
     def between(self, start: float, end: float) -> int:
         return sum(count for at, count in self.came if start < at <= end)
@@ -155,13 +155,13 @@ def one_beside_seven(ask: Ask, prompts: Sequence[str], tokens: int) -> tuple[flo
     threads = [Thread(target=ask, args=(*both[:1], tokens, both[1])) for both in zip(prompts[2:], others, strict=True)]
     for thread in threads:
         thread.start()
-    while not all(one.came for one in others):
+    while not all(any(count for _, count in one.came) for one in others):
         sleep(0.01)
     ask(prompts[1], 1, late)
     for thread in threads:
         thread.join()
-    gap = max(one.longest_gap(late.asked, late.asked + late.first) for one in others)
-    return late.first / alone.first, gap
+    waits = [one.longest_wait(late.asked, late.came[0][0]) for one in others]
+    return late.first / alone.first, max((wait for wait in waits if not isnan(wait)), default=nan)
 
 
 @contextmanager
@@ -260,7 +260,7 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
     speeds: dict[tuple[str, int], list[float]] = {}
     equal: dict[str, list[float]] = {}
     late: dict[str, list[float]] = {}
-    gaps: dict[str, list[float]] = {}
+    waits: dict[str, list[float]] = {}
     same: dict[str, int] = {}
     for turn in range(repeats):
         for step, count in enumerate(COUNTS):
@@ -278,19 +278,19 @@ def measure(everybody: Sequence[Contender], tokens: int, repeats: int, show: Cal
                 alike = [numbered_prompts(1, 50 + turn)[0]] * max(COUNTS)
                 firsts = [heard.first for heard in together(one.ask, alike, 2)]
                 equal.setdefault(one.name, []).append(max(firsts) / mean(firsts))
-                times, gap = one_beside_seven(one.ask, numbered_prompts(9, 70 + turn), 2 * tokens)
+                times, wait = one_beside_seven(one.ask, numbered_prompts(9, 70 + turn), 2 * tokens)
                 late.setdefault(one.name, []).append(times)
-                gaps.setdefault(one.name, []).append(gap)
+                waits.setdefault(one.name, []).append(wait)
         show((turn + 1) / repeats)
     rows = [["tokens per second of all streams", *(str(count) for count in COUNTS), f"{COUNTS[-1]} over 1"]]
     for one in everybody:
         medians = [usual(speeds[one.name, count]) for count in COUNTS]
-        rows.append([one.name, *(f"{value:.1f}" for value in medians), f"{medians[-1] / medians[0]:.2f}"])
+        rows.append([one.name, *(shown(value, 1) for value in medians), shown(medians[-1] / medians[0], 2)])
     first_tokens = [["first token", "last of eight equal prompts over their mean", "beside seven streams over alone"]]
     first_tokens[0].append("longest wait of the seven meanwhile, ms")
     first_tokens[0].append("of eight different answers, those that are the text alone")
     for name, ratios in equal.items():
-        figures = f"{median(ratios):.2f}", f"{median(late[name]):.2f}", f"{1000 * median(gaps[name]):.0f}"
+        figures = shown(median(ratios), 2), shown(usual(late[name]), 2), shown(1000 * usual(waits[name]), 0)
         first_tokens.append([name, *figures, str(same[name])])
     return f"{markdown(rows)}\n\n{markdown(first_tokens)}"
 
@@ -299,6 +299,10 @@ def usual(speeds: Sequence[float]) -> float:
     """The median of the speeds that were measured."""
     known = [speed for speed in speeds if not isnan(speed)]
     return median(known) if known else nan
+
+
+def shown(value: float, digits: int) -> str:
+    return "–" if isnan(value) else f"{value:.{digits}f}"
 
 
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
