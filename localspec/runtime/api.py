@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self  # Any: messages may come as plain dicts
 
-import msgspec
-
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError, error_of
 from localspec.core.events import (
@@ -336,23 +334,20 @@ def request_of(
     **sampling: Any,
 ) -> GenerateRequest:
     """The request record of `LLM.stream`'s arguments."""
-    asked = make_request(prompt, max_tokens, stop, sampling)
-    more = {"continues": continues, "speculate": speculate, "references": tuple(references), "beams": beams}
-    return msgspec.structs.replace(asked, **more)
-
-
-def make_request(
-    prompt: str | Messages, max_tokens: int | None, stop: str | Sequence[str], sampling: dict[str, Any]
-) -> GenerateRequest:
     unknown = set(sampling) - set(SAMPLING_FIELDS)
     if unknown:
         raise UsageError(f"There is no option '{min(unknown)}'.", hint=f"Known: {', '.join(SAMPLING_FIELDS)}.")
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    options = SamplingOptions(**sampling)
-    if isinstance(prompt, str):
-        return GenerateRequest(prompt=prompt, max_tokens=max_tokens, stop=stops, sampling=options)
-    turns = tuple(make_message(message) for message in prompt)
-    return GenerateRequest(messages=turns, max_tokens=max_tokens, stop=stops, sampling=options)
+    return GenerateRequest(
+        messages=None if isinstance(prompt, str) else tuple(make_message(message) for message in prompt),
+        prompt=prompt if isinstance(prompt, str) else None,
+        max_tokens=max_tokens,
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        sampling=SamplingOptions(**sampling),
+        continues=continues,
+        speculate=speculate,
+        references=tuple(references),
+        beams=beams,
+    )
 
 
 def make_message(message: Message | dict[str, Any]) -> Message:

@@ -30,9 +30,10 @@ from localspec.core.weight_formats import find_format
 from localspec.engine import lengths
 from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
+from localspec.engine.cpu.cache import PackedCache
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.isa import FORCE, choose
-from localspec.engine.cpu.model import PackedCache, PackedModel
+from localspec.engine.cpu.model import PackedModel
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.rope import rotation_table
@@ -856,7 +857,7 @@ def test_a_target_that_several_share_outlives_each_of_them(folder: Path):
     opened = drain(opening.open_target(LoadRequest.of(str(folder), quant="int8", threads=2)))
     first, second = (drain(attach(opened, "early-exit:1", "auto")) for _ in range(2))
     first.close()
-    request = localspec.runtime.api.make_request(HI, 4, (), {})
+    request = localspec.runtime.api.request_of(HI, max_tokens=4)
     assert list(second.answer(request))
     opened.target.close()
 

@@ -44,7 +44,7 @@ from localspec.loading.plan import make_plan
 from localspec.loading.plan_request import PlanRequest
 from localspec.loading.resident import choose_threads
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime.api import LLM, Chat, Result, load, load_events, make_request
+from localspec.runtime.api import LLM, Chat, Result, load, load_events, request_of
 from localspec.runtime.sampling_defaults import from_generation_config, resolve_sampling
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
@@ -418,7 +418,7 @@ def test_after_a_cancel_anywhere_the_next_answer_is_that_of_a_fresh_session(draf
         expected = fresh.generate(STORY, max_tokens=30, temperature=0).text
         for forwards in range(12):
             checks = iter(range(1000))
-            request = make_request(STORY + " the lazy dog" * (forwards % 3), 30, (), {"temperature": 0})
+            request = request_of(STORY + " the lazy dog" * (forwards % 3), max_tokens=30, temperature=0)
             *_, done = llm._model.answer(request, lambda checks=checks, last=forwards: next(checks) >= last)
             assert isinstance(done, Done)
             assert done.finish_reason == "cancelled"

@@ -19,7 +19,7 @@ from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import ModelDrafter
-from localspec.runtime.api import LLM, load, make_request
+from localspec.runtime.api import LLM, load, request_of
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
@@ -238,7 +238,7 @@ def test_a_drafter_that_only_rests_goes_too(opened: Callable[[str], LLM], draft:
     """For this answer another drafts."""
     llm = opened(str(draft))
     whole, gone = llm.generate(PROMPT, **GREEDY).text, held(llm)
-    asked = msgspec.structs.replace(make_request(PROMPT, 90, (), {"temperature": 0}), exit_layer=2)
+    asked = msgspec.structs.replace(request_of(PROMPT, max_tokens=90, temperature=0), exit_layer=2)
     forward = Failing(monkeypatch, Decoder, "forward")
     forward.of, forward.left = llm._model._parts.decoders[0], 2
     events = list(llm.answer(asked))

@@ -11,7 +11,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from localspec.engine.cpu.model import PackedCache, PackedModel, Rows
+from localspec.engine.cpu.cache import PackedCache
+from localspec.engine.cpu.model import PackedModel
+from localspec.engine.cpu.sequences import Rows
 from localspec.engine.cpu.short_head import shortened
 from localspec.engine.lengths import Shorten
 from localspec.engine.passes import Pass, Result, alone

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,14 +23,13 @@ from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
 from localspec.engine.cpu.pool import MOST_THREADS, Pool
 from localspec.engine.cpu.program import Program
+from localspec.engine.cpu.sequences import Layout, Rows, exit_of, joined, packed, write_spans
 from localspec.engine.cpu.short_head import PackedShortHead
 from localspec.engine.cpu.tables import describe_linear, table
 from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
 from localspec.engine.passes import Result
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
-
-VECTOR = 16  # positions: their keys lie channel by channel
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,138 +72,6 @@ class PackedWeights:
     def layer_bytes(self) -> list[int]:
         """Bytes of every layer, resident or offloaded."""
         return bytes_of_layers(self.layers, self.stream)
-
-
-class PackedCache:
-    """Every layer's keys and values, [layers, 2, kv_heads, context, head] float16; `length` are committed."""
-
-    def __init__(self, arch: Arch, context: int) -> None:
-        self.context, self.length = context, 0
-        self.padded = padded(context, at.CHUNK)
-        shape = (arch.num_layers, 2, arch.num_kv_heads, self.padded, padded(arch.head_dim, 16))
-        self.store = torch.zeros(shape, dtype=torch.float16)
-        self.address = self.store.data_ptr()
-
-    @property
-    def num_bytes(self) -> int:
-        return self.store.nbytes
-
-    def take(self, other: PackedCache, start: int, end: int) -> None:
-        """Copies positions start..end - 1 of a cache that is equal before them, and then holds `end` positions."""
-        blocks = slice(start // VECTOR * VECTOR, padded(end, VECTOR))
-        self.store[:, :, :, blocks].copy_(other.store[:, :, :, blocks])
-        self.length = end
-
-    def crop(self, length: int) -> None:
-        self.length = min(self.length, length)
-
-
-@dataclass(frozen=True, slots=True)
-class Rows:
-    """Rows of one sequence to compute: ids [rows] at `position` of its cache, the first of them from `exit_states`. All
-    but the first `unread` get logits. `keeps`: the states before the head are wanted."""
-
-    cache: PackedCache
-    ids: Tensor
-    position: int
-    exit_states: ExitStates | None = None
-    unread: int = 0
-    keeps: bool = False
-
-    def __len__(self) -> int:
-        return self.ids.shape[0]
-
-    @property
-    def given(self) -> list[Tensor]:
-        """The states of the exit, in a list that is empty without them."""
-        return [] if self.exit_states is None else [self.exit_states.states]
-
-    @property
-    def done(self) -> int:
-        """How many rows have been through the first layers."""
-        return 0 if self.exit_states is None else self.exit_states.states.shape[0]
-
-    def parts(self) -> Iterator[Rows]:
-        """Splits the rows into parts of MAX_ROWS, which one pass takes."""
-        if len(self) <= at.MAX_ROWS:
-            yield self
-            return
-        for start in range(0, len(self), at.MAX_ROWS):
-            ids = self.ids[start : start + at.MAX_ROWS]
-            given = self.exit_states
-            if given is not None:
-                given = ExitStates(given.layer, given.states[start : start + at.MAX_ROWS])
-            unread = min(max(self.unread - start, 0), ids.shape[0])
-            yield Rows(self.cache, ids, self.position + start, given, unread, self.keeps)
-
-    def behind(self) -> Rows:
-        """The rows without exit states, as unfinished ones."""
-        first = self.done
-        return replace(self, ids=self.ids[first:], position=self.position + first, exit_states=None).unfinished()
-
-    def unfinished(self) -> Rows:
-        """The rows where more layers follow: states are wanted, and no logits."""
-        return replace(self, unread=len(self), keeps=True)
-
-
-Span = tuple[int, int, int, int]  # consecutive rows of a sequence: the first, how many, its position, its cache
-
-
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The places of several sequences' rows in a pass: the `done` ones from exit states come first, sequence by
-    sequence, then the others. `late_spans`: those of the others, counted from the first of them; `read`: rows with
-    logits, by sequence."""
-
-    several: Sequence[Rows]
-    rows: int
-    done: int
-    spans: list[Span]
-    late_spans: list[Span]
-    read: list[int]
-
-    @classmethod
-    def of(cls, several: Sequence[Rows]) -> Layout:
-        done = late = sum([one.done for one in several])
-        early, spans, late_spans, read = 0, list[Span](), list[Span](), list[int]()
-        for one in several:
-            count, first, position, cache = len(one), one.done, one.position, one.cache.address
-            if early + first == late:
-                spans.append((early, count, position, cache))
-            else:
-                if first:
-                    spans.append((early, first, position, cache))
-                if count > first:
-                    spans.append((late, count - first, position + first, cache))
-            if first < count:
-                late_spans.append((late - done, count - first, position + first, cache))
-            read += [early + row if row < first else late + row - first for row in range(one.unread, count)]
-            early, late = early + first, late + count - first
-        return cls(several, late, done, spans, late_spans, read)
-
-    @property
-    def ids(self) -> Tensor:
-        """The ids of all rows, in their order."""
-        if len(self.several) == 1:
-            return self.several[0].ids.contiguous()
-        early = [one.ids[: one.done] for one in self.several] if self.done else []
-        return torch.cat([*early, *[one.ids[one.done :] for one in self.several]])
-
-    def states(self, kept: Tensor) -> Iterator[Tensor]:
-        """Each sequence's own of the kept states of all rows [rows, hidden]."""
-        early, late = 0, self.done
-        for one in self.several:
-            first, behind = one.done, len(one) - one.done
-            yield joined([kept[early : early + first], kept[late : late + behind]]) if one.keeps else kept[:0]
-            early, late = early + first, late + behind
-
-    def logits(self, found: Tensor) -> Iterator[Tensor]:
-        """Each sequence's own of the logits of all rows that are read."""
-        start = 0
-        for one in self.several:
-            end = start + len(one) - one.unread
-            yield found[start:end]
-            start = end
 
 
 class PackedModel:
@@ -434,33 +301,3 @@ class PackedModel:
     def _buffer(self, num_bytes: int) -> int:
         """The address of a new zeroed buffer."""
         return self.keep(torch.zeros(num_bytes + 64, dtype=torch.uint8))
-
-
-def exit_of(several: Sequence[Rows]) -> int:
-    """The layer whose states are handed in; 0 where none are."""
-    return max([one.exit_states.layer for one in several if one.exit_states is not None], default=0)
-
-
-def joined(parts: Sequence[Tensor]) -> Tensor:
-    """The parts as one; nothing is copied where there is one with rows."""
-    some = [part for part in parts if part.shape[0]] or list(parts[:1])
-    return some[0] if len(some) == 1 else torch.cat(some)
-
-
-def packed(parts: Iterable[tuple[int, Rows]]) -> Iterator[list[tuple[int, Rows]]]:
-    """The parts, in their order, in passes of at most MAX_ROWS."""
-    some, room = list[tuple[int, Rows]](), at.MAX_ROWS
-    for index, part in parts:
-        if len(part) > room:
-            yield some
-            some, room = [], at.MAX_ROWS
-        some.append((index, part))
-        room -= len(part)
-    yield some
-
-
-def write_spans(into: np.ndarray, spans: Sequence[Span]) -> int:
-    """Writes the spans; returns how many there are."""
-    fields = [field for span in spans for field in span]
-    into[: len(fields)] = fields
-    return len(spans)

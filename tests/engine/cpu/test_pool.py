@@ -20,8 +20,8 @@ from localspec.core.errors import EngineError
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu import pool
 from localspec.engine.cpu.decoder import PackedDecoder
-from localspec.engine.cpu.model import Rows
 from localspec.engine.cpu.pool import RUN, read
+from localspec.engine.cpu.sequences import Rows
 from localspec.engine.protocols import ExitStates
 from tests.support.packed_models import packed_decoder, pieces, random_ids, threaded
 
