@@ -1,6 +1,7 @@
 """Reads the exam: blocks of one question in one or more phrasings, with what an answer must and must not say.
 
     # key
+    > a question asked before it
     ? a phrasing
     = required, in one of these words | or in these
     ! forbidden
@@ -19,35 +20,49 @@ from localspec.core.text_file import read_text
 
 FOLDER = Path(__file__).parent
 MOST_REQUIRED, MOST_FORBIDDEN = 3, 2
-MARKS = {"#": "a key", "?": "a phrasing", "=": "required", "!": "forbidden"}
+MARKS = {"#": "a key", ">": "an earlier question", "?": "a phrasing", "=": "required", "!": "forbidden"}
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One thing to ask. Each of `required` is met by any of its alternatives; a question beyond the model has none."""
+    """One thing to ask. Each of `required` is met by any of its alternatives; a question beyond the model has none.
+
+    `earlier` is asked first, where there is one, and its answer is not graded: it may be one that is trained on.
+    """
 
     key: str
     phrasings: tuple[str, ...]
     required: tuple[tuple[str, ...], ...] = ()
     forbidden: tuple[str, ...] = ()
+    earlier: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Exam:
-    """`known` the model must answer; `unknown` it must admit it cannot."""
+    """`known` the model must answer; `unknown` it must admit it cannot; of a `newcomer`'s it must do whichever is due."""
 
     known: tuple[Question, ...]
     unknown: tuple[Question, ...]
+    newcomer: tuple[Question, ...] = ()
+
+    @property
+    def groups(self) -> dict[str, tuple[Question, ...]]:
+        return {"known": self.known, "unknown": self.unknown, "newcomer": self.newcomer}
+
+    @property
+    def questions(self) -> tuple[Question, ...]:
+        return (*self.known, *self.unknown, *self.newcomer)
 
     @property
     def phrasings(self) -> tuple[str, ...]:
         """Every way in which it asks something."""
-        return tuple(phrasing for question in (*self.known, *self.unknown) for phrasing in question.phrasings)
+        return tuple(phrasing for question in self.questions for phrasing in question.phrasings)
 
 
 def load() -> Exam:
     """The exam in this package."""
-    return Exam(read("known.md"), read("unknown.md", answerable=False))
+    newcomer = (*read("newcomer.md"), *read("newcomer_unknown.md", answerable=False))
+    return Exam(read("known.md"), read("unknown.md", answerable=False), newcomer)
 
 
 def read(name: str, *, answerable: bool = True) -> tuple[Question, ...]:
@@ -95,7 +110,8 @@ def _blocks(text: str, name: str) -> Iterator[_Block]:
             continue
         mark, words = line[:1], line[2:].strip()
         if mark not in MARKS or line[1:2] != " " or not words:
-            raise LocalspecError(f"{name}:{number}: '{line[:40]}' does not begin with '# ', '? ', '= ' or '! '.")
+            marks = "'# ', '> ', '? ', '= ' or '! '"
+            raise LocalspecError(f"{name}:{number}: '{line[:40]}' does not begin with {marks}.")
         if mark == "#":
             if block is not None:
                 yield block
@@ -108,7 +124,7 @@ def _blocks(text: str, name: str) -> Iterator[_Block]:
 
 
 def _question(block: _Block, *, answerable: bool) -> Question:
-    phrasings, required, forbidden = (block.words(mark) for mark in "?=!")
+    earlier, phrasings, required, forbidden = (block.words(mark) for mark in ">?=!")
     if not phrasings:
         raise LocalspecError(f"{block.where}: '{block.key}' has no phrasing; write one as '? How does it work?'.")
     if not answerable and required:
@@ -121,7 +137,10 @@ def _question(block: _Block, *, answerable: bool) -> Question:
         raise LocalspecError(
             f"{block.where}: '{block.key}' has {len(forbidden)} forbidden strings, not 0 to {MOST_FORBIDDEN}."
         )
-    return Question(block.key, phrasings, tuple(_alternatives(block, line) for line in required), forbidden)
+    if len(earlier) > 1:
+        raise LocalspecError(f"{block.where}: '{block.key}' has {len(earlier)} earlier questions, not 0 or 1.")
+    wordings = tuple(_alternatives(block, line) for line in required)
+    return Question(block.key, phrasings, wordings, forbidden, "".join(earlier))
 
 
 def _alternatives(block: _Block, line: str) -> tuple[str, ...]:
