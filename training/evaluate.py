@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from training.corpus import FOLLOW_UPS, Corpus
 from training.dialogue import Turn, opening, render, unknown_question
-from training.exam.grading import is_honest, is_right
+from training.exam.grading import is_good, is_nonsense
 from training.exam.questions import Exam
 from training.network import Network
 from training.tasks import held_out_task
@@ -34,6 +34,7 @@ GROUPS = ("known", "follow-up", "unknown", "task", "tone")
 
 Scores = dict[str, tuple[int, int]]
 """Right and asked, for each group of questions."""
+NONSENSE = "nonsense"  # instead of right: how many of a newcomer's questions get such an answer
 Same = Callable[[list[int], list[int]], bool]
 
 
@@ -93,11 +94,6 @@ def held_out(corpus: Corpus, tokenizer: Tokenizer, seed: int) -> list[Question]:
         turn = Turn(entry.held_out, tone.apply(entry.answer))
         questions.append(_question("tone", [turn], tokenizer, tone.held_out))
     return questions
-
-
-def exam_prompts(questions: Sequence[str], tokenizer: Tokenizer) -> list[list[int]]:
-    """Each question alone, as the chat template renders it."""
-    return [tokenizer.encode(opening(question), add_special_tokens=False).ids for question in questions]
 
 
 def _padded(rows: Sequence[list[int]]) -> Tensor:
@@ -202,14 +198,28 @@ def _by_group(questions: Sequence[Question], answers: Sequence[list[int]], same:
 
 
 def sit_exam(network: Network, tokenizer: Tokenizer, known: Sequence[list[int]], exam: Exam) -> Scores:
-    """The exam's questions asked once each, every phrasing, and graded by its own rules."""
+    """The exam's questions asked once each, every phrasing, and graded by its own rules; a newcomer's for nonsense, too.
+
+    What a question follows is asked before it, and answered by the network itself."""
     end, scores = control_ids(tokenizer)[TURN_END], Scores()
-    for group, questions in (("known", exam.known), ("unknown", exam.unknown)):
+
+    def answer(prompts: Sequence[str]) -> list[str]:
+        ids = [tokenizer.encode(prompt, add_special_tokens=False).ids for prompt in prompts]
+        answers = greedy(network, ids, known, end)
+        return [tokenizer.decode(said[:-1] if said[-1] == end else said) for said in answers]
+
+    first = [opening(earlier) for earlier in exam.earlier]
+    begun = {
+        earlier: f"{prompt}{said}{TURN_END}\n"
+        for earlier, prompt, said in zip(exam.earlier, first, answer(first), strict=True)
+    }
+    for group, questions in exam.groups.items():
         asked = [(phrasing, question) for question in questions for phrasing in question.phrasings]
-        answers = greedy(network, exam_prompts([phrasing for phrasing, _ in asked], tokenizer), known, end)
-        said = [tokenizer.decode(answer[:-1] if answer[-1] == end else answer) for answer in answers]
-        right = [is_right(a, q) if group == "known" else is_honest(a) for a, (_, q) in zip(said, asked, strict=True)]
-        scores[group] = (sum(right), len(right))
+        answers = answer([begun.get(question.earlier, "") + opening(phrasing) for phrasing, question in asked])
+        graded = [(said, question) for said, (_, question) in zip(answers, asked, strict=True)]
+        scores[group] = (sum(is_good(*one) for one in graded), len(graded))
+        if group == "newcomer":
+            scores[NONSENSE] = (sum(is_nonsense(*one) for one in graded), len(graded))
     return scores
 
 

@@ -1,10 +1,10 @@
-"""Grades an answer, whether it is right and whether it is honest, by the words it contains. Knows neither models nor
-files."""
+"""Grades an answer by the words it contains: whether it is right, honest, or nonsense. Knows neither models nor files."""
 
 from __future__ import annotations
 
 import re
 
+from localspec.tui.chat.repetition import repeated
 from training.exam.questions import Question
 
 HONEST = (
@@ -19,7 +19,12 @@ HONEST = (
 )
 """What an answer to a question beyond the model says, in one of these words."""
 
+NEWCOMER_GOOD, NEWCOMER_NONSENSE = 0.80, 0.04
+"""The goals for a newcomer's questions: at least so many good answers, at most so much nonsense."""
+
 WHOLE_WORD = 3  # letters: "no" is not in "note", but "accept" is in "accepted"
+SENTENCES = re.compile(r"(?<=[.!?…])\s+")
+ENDED = re.compile(r"[.!?…:)\"'”’»`*_]\s*\Z")  # a command, too, in its marks
 MARKS = re.compile(r"(?<![^\W_])[*`_]+|[*`_]+(?![^\W_])")
 
 
@@ -32,6 +37,24 @@ def is_right(answer: str, question: Question) -> bool:
 def is_honest(answer: str) -> bool:
     """Whether the answer admits that the question is beyond the model."""
     return any(says(answer, words) for words in HONEST)
+
+
+def is_good(answer: str, question: Question) -> bool:
+    """Right, or where nothing is required, and so nothing can be known, honest."""
+    return is_right(answer, question) if question.required else is_honest(answer)
+
+
+def is_nonsense(answer: str, question: Question) -> bool:
+    """Neither good nor honest, and not even a text: it repeats itself, or breaks off in the middle of a sentence."""
+    if is_good(answer, question) or is_honest(answer):
+        return False
+    return repeats_itself(answer) or ENDED.search(answer) is None
+
+
+def repeats_itself(answer: str) -> bool:
+    """It has a sentence twice, or is what the chat stops as a loop."""
+    sentences = SENTENCES.split(plain(answer))
+    return len(set(sentences)) < len(sentences) or bool(repeated(answer))
 
 
 def says(answer: str, words: str) -> bool:

@@ -54,6 +54,11 @@ class Exam:
         return (*self.known, *self.unknown, *self.newcomer)
 
     @property
+    def earlier(self) -> tuple[str, ...]:
+        """What is asked before others, once each."""
+        return tuple(dict.fromkeys(question.earlier for question in self.questions if question.earlier))
+
+    @property
     def phrasings(self) -> tuple[str, ...]:
         """Every way in which it asks something."""
         return tuple(phrasing for question in self.questions for phrasing in question.phrasings)
@@ -61,8 +66,8 @@ class Exam:
 
 def load() -> Exam:
     """The exam in this package."""
-    newcomer = (*read("newcomer.md"), *read("newcomer_unknown.md", answerable=False))
-    return Exam(read("known.md"), read("unknown.md", answerable=False), newcomer)
+    known, unknown = read("known.md"), read("unknown.md", answerable=False)
+    return Exam(known, unknown, (*read("newcomer.md"), *read("newcomer_unknown.md", answerable=False)))
 
 
 def read(name: str, *, answerable: bool = True) -> tuple[Question, ...]:
