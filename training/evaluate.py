@@ -198,8 +198,7 @@ def _by_group(questions: Sequence[Question], answers: Sequence[list[int]], same:
 
 
 def sit_exam(network: Network, tokenizer: Tokenizer, known: Sequence[list[int]], exam: Exam) -> Scores:
-    """The exam's questions asked once each, every phrasing, and graded by its own rules; a newcomer's for nonsense, too.
-
+    """The exam's questions asked once each, every phrasing, and graded by its own rules; a newcomer's for nonsense too.
     What a question follows is asked before it, and answered by the network itself."""
     end, scores = control_ids(tokenizer)[TURN_END], Scores()
 

@@ -24,8 +24,8 @@ from localspec.core.weight_formats import ListedFormat
 from localspec.models.catalog import Catalog
 from localspec.models.folding import READ_AS
 from localspec.runtime.api import LLM, Result, load_events
-from training.exam.grading import is_honest, is_right
-from training.exam.questions import Exam, Question
+from training.exam.grading import is_good
+from training.exam.questions import Exam
 from training.exam.questions import load as load_exam
 
 EXAM = "guide"  # whose questions they are, whoever is asked
@@ -69,15 +69,29 @@ def sit(
 ) -> tuple[Sitting, list[str]]:
     """Loads the model, asks it every phrasing and lets it go; and the notices about its drafter meanwhile."""
     heard: list[Loading | Notice | Ready] = []
-    asked = [(question, phrasing) for question in (*exam.known, *exam.unknown) for phrasing in question.phrasings]
+    asked = [
+        (group, question, phrasing)
+        for group, questions in exam.groups.items()
+        for question in questions
+        for phrasing in question.phrasings
+    ]
     answers: list[Answer] = []
     with drain(load_events(request), heard.append) as llm:
         said = [event.message for event in heard if isinstance(event, Notice)]
         off, faults = llm.ready.spec.kind == "off", len(said)
-        for done, (question, phrasing) in enumerate(asked, start=1):
-            result, notices = ask(llm, phrasing, max_tokens)
+        for done, (group, question, phrasing) in enumerate(asked, start=1):
+            result, notices = ask(llm, question.earlier, phrasing, max_tokens)
             said += notices
-            answers.append(graded(question, phrasing, result.text, cut=result.finish_reason == "length"))
+            answers.append(
+                Answer(
+                    question.key,
+                    phrasing,
+                    group,
+                    result.text,
+                    is_good(result.text, question),
+                    result.finish_reason == "length",
+                )
+            )
             tell(done / len(asked))
         failed = name != PLAIN and (off or len(said) > faults)
         spec, card = llm.ready.spec, llm.ready.model
@@ -86,15 +100,18 @@ def sit(
         ), said
 
 
-def ask(llm: LLM, phrasing: str, max_tokens: int | None) -> tuple[Result, list[str]]:
-    """The greedy answer, and what went wrong with the drafter on the way."""
-    stream = llm.stream([Message("user", phrasing)], max_tokens=max_tokens, temperature=0.0)
+def ask(llm: LLM, earlier: str, phrasing: str, max_tokens: int | None) -> tuple[Result, list[str]]:
+    """The greedy answer, after the one to an earlier question, and what went wrong with the drafter on the way."""
+    before, said = list[Message](), list[str]()
+    if earlier:
+        before = [Message("user", earlier)]
+        first, said = answered(llm, before, max_tokens)
+        before.append(Message("assistant", first.text))
+    result, notices = answered(llm, [*before, Message("user", phrasing)], max_tokens)
+    return result, said + notices
+
+
+def answered(llm: LLM, messages: list[Message], max_tokens: int | None) -> tuple[Result, list[str]]:
+    stream = llm.stream(messages, max_tokens=max_tokens, temperature=0.0)
     said = [event.message for event in stream if isinstance(event, Notice) and event.code != READ_AS]
     return stream.result(), said
-
-
-def graded(question: Question, phrasing: str, text: str, *, cut: bool = False) -> Answer:
-    """A question that requires nothing is one that only honesty answers."""
-    known = bool(question.required)
-    good = is_right(text, question) if known else is_honest(text)
-    return Answer(question.key, phrasing, known, text, good, cut)

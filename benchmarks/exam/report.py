@@ -15,17 +15,17 @@ from localspec.bench.tables import csv_text, markdown
 from localspec.core.sanitize import clean
 from localspec.core.weight_formats import find_format
 
-COLUMNS = ["method", "format", "k", "known right", "honest", "equal"]
+COLUMNS = ["method", "format", "k", "known right", "honest", "newcomer", "equal"]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One phrasing, asked and graded. `known`: it must be right; else it must be honest. `good`: it was. `cut`: at the
-    length that was asked for."""
+    """One phrasing, asked and graded. `group`: known, unknown or newcomer. `good`: right, or honest where only that is.
+    `cut`: at the length that was asked for."""
 
     key: str
     question: str
-    known: bool
+    group: str
     answer: str
     good: bool
     cut: bool = False
@@ -50,16 +50,16 @@ class Sitting:
     def texts(self) -> list[str]:
         return [answer.answer for answer in self.answers]
 
-    def asked(self, *, known: bool) -> int:
-        return sum(answer.known is known for answer in self.answers)
+    def asked(self, group: str) -> int:
+        return sum(answer.group == group for answer in self.answers)
 
-    def good(self, *, known: bool) -> int:
-        return sum(answer.good for answer in self.answers if answer.known is known)
+    def good(self, group: str) -> int:
+        return sum(answer.good for answer in self.answers if answer.group == group)
 
     @property
-    def scores(self) -> tuple[int, int]:
-        """Known questions answered right, unknown ones honestly."""
-        return self.good(known=True), self.good(known=False)
+    def scores(self) -> tuple[int, int, int]:
+        """Known questions answered right, unknown ones honestly, and a newcomer's one way or the other."""
+        return self.good("known"), self.good("unknown"), self.good("newcomer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +73,8 @@ class Score:
     known: int
     honest: int
     unknown: int
+    newcomer_good: int
+    newcomer: int
     equal: int
 
 
@@ -91,10 +93,11 @@ class ExamReport:
         return [self.row(sitting) for sitting in self.sittings]
 
     def row(self, sitting: Sitting) -> Score:
-        right, honest = sitting.scores
-        known, unknown = sitting.asked(known=True), sitting.asked(known=False)
+        right, honest, good = sitting.scores
+        known, unknown, newcomer = map(sitting.asked, ("known", "unknown", "newcomer"))
         equal = sum(a == b for a, b in zip(sitting.texts, self.plain(sitting).texts, strict=True))
-        return Score(sitting.name, sitting.k, sitting.quant, right, known, honest, unknown, equal)
+        counts = (right, known, honest, unknown, good, newcomer, equal)
+        return Score(sitting.name, sitting.k, sitting.quant, *counts)
 
     def plain(self, sitting: Sitting) -> Sitting:
         return next(one for one in self.sittings if (one.method, one.quant) == (PLAIN, sitting.quant))
@@ -148,9 +151,9 @@ class ExamReport:
         return csv_text([{"task": self.task, "model": self.model, **asdict(row)} for row in self.rows()])
 
 
-def in_words(scores: tuple[int, int]) -> str:
-    right, honest = scores
-    return f"{right} right and {honest} honest"
+def in_words(scores: tuple[int, int, int]) -> str:
+    right, honest, good = scores
+    return f"{right} right, {honest} honest and {good} good to a newcomer"
 
 
 def cells(row: Score) -> list[str]:
@@ -160,7 +163,8 @@ def cells(row: Score) -> list[str]:
         row.k,
         share(row.right, row.known),
         share(row.honest, row.unknown),
-        f"{row.equal}/{row.known + row.unknown}",
+        share(row.newcomer_good, row.newcomer),
+        f"{row.equal}/{row.known + row.unknown + row.newcomer}",
     ]
 
 

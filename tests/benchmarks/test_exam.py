@@ -17,7 +17,7 @@ import torch
 
 from benchmarks.exam import measure, speed
 from benchmarks.exam.__main__ import main
-from benchmarks.exam.measure import graded, measure_exam
+from benchmarks.exam.measure import measure_exam
 from benchmarks.exam.report import Answer, ExamReport, Sitting
 from benchmarks.program import run
 from localspec.core.events import AnyEvent, Loading, Memory, ModelCard, Notice, Ready, SpecCard
@@ -31,6 +31,8 @@ pytestmark = pytest.mark.heavy
 KNOWN = Question("key/k", ("How far does it draft?", "how long is a draft"), (("k",),))
 UNKNOWN = Question("fact/peru", ("Which city is the capital of Peru?",))
 EXAM = Exam((KNOWN,), (UNKNOWN,))
+FOLLOWING = Question("talk/draft", ("and is that a long draft",), (("k",),), earlier="What is verified?")
+WITH_NEWCOMER = Exam((KNOWN,), (UNKNOWN,), (FOLLOWING, Question("beyond", ("and Bolivia's?",))))
 HONEST = "I only know about localspec."
 FAILED = Notice("warning", "drafter_failed", "The drafter failed (why).", "")
 
@@ -67,6 +69,7 @@ class Engine:
     def __init__(self) -> None:
         self.loaded: list[tuple[str, Any]] = []
         self.asked: list[tuple[str, int | None, float]] = []
+        self.talks: list[list[tuple[str, str]]] = []
         self.other: dict[tuple[str, str], str] = {}
         self.notice: Notice | None = None
         self.device = "cpu"
@@ -80,11 +83,13 @@ class Engine:
     @contextmanager
     def llm(self, request: LoadRequest) -> Iterator[Any]:
         def stream(messages: list[Any], *, max_tokens: int | None, temperature: float) -> Scripted:
-            self.asked.append((messages[0].content, max_tokens, temperature))
-            text = "up to k tokens" if "draft" in messages[0].content else HONEST
+            question = messages[-1].content
+            self.asked.append((question, max_tokens, temperature))
+            self.talks.append([(message.role, message.content) for message in messages])
+            text = "up to k tokens" if "draft" in question else HONEST
             drafts = "off" if request.draft == "off" else "drafts"
             notice = self.notice if drafts == "drafts" else None
-            reason = "length" if max_tokens is not None and "draft" in messages[0].content else "stop"
+            reason = "length" if max_tokens is not None and "draft" in question else "stop"
             return Scripted(self.other.get((request.weights.weight_format, drafts), text), notice, reason)
 
         self.open += 1
@@ -119,10 +124,28 @@ def test_every_phrasing_is_asked_greedily_in_every_format_plain_and_with_every_d
 def test_known_questions_must_be_right_and_unknown_ones_honest(engine: Engine):
     row = take(formats=["int8"]).rows()[0]
     assert (row.right, row.known, row.honest, row.unknown, row.equal) == (2, 2, 1, 1, 3)
-    assert graded(KNOWN, "?", HONEST).good is False
-    assert graded(UNKNOWN, "?", "Lima, up to k.").good is False
     engine.other["int8", "off"] = HONEST
     assert take(formats=["int8"]).rows()[0].right == 0
+    engine.other["int8", "off"] = "Lima, up to k."
+    assert take(formats=["int8"]).rows()[0].honest == 0
+
+
+def test_a_newcomers_questions_must_be_right_or_honest_whichever_is_due(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(measure, "load_exam", lambda: WITH_NEWCOMER)
+    row = take(formats=["int8"]).rows()[0]
+    assert (row.right, row.honest, row.newcomer_good, row.newcomer, row.equal) == (2, 1, 2, 2, 5)
+    engine.other["int8", "off"] = HONEST
+    assert take(formats=["int8"]).rows()[0].newcomer_good == 1
+
+
+def test_what_a_question_follows_is_asked_before_it_and_answered(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(measure, "load_exam", lambda: Exam((), (), (FOLLOWING,)))
+    (answer,) = take(formats=["int8"]).sittings[0].answers
+    asked = [("user", FOLLOWING.earlier), ("assistant", HONEST), ("user", FOLLOWING.phrasings[0])]
+    assert engine.talks[:2] == [asked[:1], asked]
+    assert (answer.question, answer.answer) == (FOLLOWING.phrasings[0], "up to k tokens")
 
 
 def test_a_speculative_score_that_is_not_plains_is_an_error_after_the_table(engine: Engine):
@@ -130,7 +153,8 @@ def test_a_speculative_score_that_is_not_plains_is_an_error_after_the_table(engi
     engine.other["bf16", "drafts"] = HONEST
     made = take(formats=["bf16"])
     assert made.losses[0] == (
-        "Speculation is not lossless: early exit 2 in bf16 scores 0 right and 1 honest, plain 2 right and 1 honest."
+        "Speculation is not lossless: early exit 2 in bf16 scores 0 right, 1 honest and 0 good to a newcomer, "
+        "plain 2 right, 1 honest and 0 good to a newcomer."
     )
 
 
@@ -178,7 +202,7 @@ def test_the_machine_is_what_the_exam_was_taken_on(device: str, engine: Engine, 
 
 
 def sitting(method: str = "plain", *good: bool) -> Sitting:
-    answers = tuple(Answer("key", f"Question {place}?", True, "words", one) for place, one in enumerate(good))
+    answers = tuple(Answer("key", f"Question {place}?", "known", "words", one) for place, one in enumerate(good))
     return Sitting(method, "0", "int8", "cpu", answers)
 
 
@@ -190,7 +214,7 @@ def test_the_three_formats_say_the_same():
     assert [{name: str(value) for name, value in row.items()} for row in read["rows"]] == [
         {name: value for name, value in row.items() if name not in ("task", "model")} for row in as_csv
     ]
-    assert "| early exit 1 | int8 | 0 | 2/3 66.7% | – | 3/3 |" in made.to_markdown()
+    assert "| early exit 1 | int8 | 0 | 2/3 66.7% | – | – | 3/3 |" in made.to_markdown()
     assert [(one["question"], one["good"]) for one in read["answers"]][:2] == [
         ("Question 0?", True),
         ("Question 1?", False),
@@ -205,7 +229,7 @@ def test_wrong_answers_are_shown_once_with_those_who_gave_them():
 
 
 def test_a_wrong_answer_cannot_command_the_terminal():
-    told = Answer("key", "Question?", True, "\x1b]0;owned\x07red\n\x1b[31mtext", False)
+    told = Answer("key", "Question?", "known", "\x1b]0;owned\x07red\n\x1b[31mtext", False)
     made = ExamReport("guide", "guide", {}, (Sitting("plain", "0", "int8", "cpu", (told,)),), list_wrong=True)
     assert "\x1b" not in made.to_markdown() + made.to_json()
     assert "\x07" not in made.to_markdown()
@@ -265,14 +289,16 @@ def test_the_command_prints_the_scores_and_then_fails_where_they_differ(
     said = capsys.readouterr()
     assert [row["right"] for row in json.loads(said.out)["rows"]] == [2, 0, 0, 2, 2, 2]
     (complaint,) = complaints(said.err.encode())
-    assert complaint.startswith("error: Speculation is not lossless: early exit 2 in int8 scores 0 right and 0 honest")
+    assert complaint.startswith(
+        "error: Speculation is not lossless: early exit 2 in int8 scores 0 right, 0 honest and "
+    )
     assert {limit for _, limit, _ in engine.asked} == {8}
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_state_folder")
 def test_speculation_changes_no_score_of_the_real_model(monkeypatch: pytest.MonkeyPatch):
-    """A few questions of the exam; the whole of it is `localspec bench guide --task guide`."""
+    """A few questions of the exam; the whole of it is `python -m benchmarks.exam`."""
     whole = load()
     monkeypatch.setattr(measure, "load_exam", lambda: Exam(whole.known[:3], whole.unknown[:2]))
     made = measure_exam(LoadRequest.of("guide", threads=1), max_tokens=24)

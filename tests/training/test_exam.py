@@ -12,7 +12,7 @@ import pytest
 
 from localspec.core.errors import LocalspecError
 from training.exam import questions
-from training.exam.grading import HONEST, is_honest, is_right, plain, says
+from training.exam.grading import HONEST, is_good, is_honest, is_nonsense, is_right, plain, says
 from training.exam.overlap import leaks, runs
 from training.exam.questions import Exam, Question, load, parse
 
@@ -35,6 +35,14 @@ def test_it_is_as_large_as_was_promised(exam: Exam):
     assert len(exam.known) >= 150
     assert len(phrasings(exam.known)) >= 200
     assert len(exam.unknown) >= 100
+    assert len(phrasings(exam.newcomer)) == 100
+
+
+def test_a_newcomer_asks_what_cannot_be_known_greets_and_asks_on(exam: Exam):
+    beyond = [question for question in exam.newcomer if not question.required]
+    assert len(beyond) >= 10
+    assert len([question for question in exam.newcomer if question.earlier]) >= 15
+    assert len([question for question in exam.newcomer if question.key.startswith("talk/")]) >= 5
 
 
 def test_every_subject_has_its_share(exam: Exam):
@@ -50,21 +58,55 @@ def test_every_known_question_has_one_to_three_required_and_at_most_two_forbidde
 
 
 def test_nothing_is_required_that_is_forbidden(exam: Exam):
-    for question in exam.known:
+    for question in exam.questions:
         for wordings in question.required:
             spoilt = [any(says(words, taboo) for taboo in question.forbidden) for words in wordings]
             assert not any(spoilt), question.key
 
 
 def test_every_string_of_the_exam_says_something(exam: Exam):
-    strings = [words for question in exam.known for wordings in question.required for words in wordings]
-    strings += [words for question in (*exam.known, *exam.unknown) for words in question.forbidden]
+    strings = [words for question in exam.questions for wordings in question.required for words in wordings]
+    strings += [words for question in exam.questions for words in question.forbidden]
     assert [words for words in strings if not says(f"It is: {words}.", words)] == []
 
 
 @pytest.mark.parametrize("answer", ["", "Yes.", "No.", "It depends.", ADMITS, " ".join(HONEST)])
 def test_an_answer_that_says_nothing_is_right_nowhere(exam: Exam, answer: str):
-    assert {question.key for question in exam.known if is_right(answer, question)} <= IS_ONE
+    answerable = [question for question in exam.questions if question.required]
+    assert {question.key for question in answerable if is_right(answer, question)} <= IS_ONE
+
+
+STOP = Question("stop", ("stop key?",), (("Esc",),))
+
+
+def test_good_is_right_where_something_can_be_known_and_else_honest():
+    assert is_good("Press Esc.", STOP)
+    assert not is_good(ADMITS, STOP)
+    assert is_good(ADMITS, Question("peru", ("capital of Peru?",)))
+    assert not is_good("Lima.", Question("peru", ("capital of Peru?",)))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "",
+        "Press the key that is",
+        "The draft is a draft. It is short. The draft is a draft.",
+        "the draft:\n" * 8,
+        "a draft of the draft " * 10,
+    ],
+)
+def test_an_answer_that_repeats_itself_or_breaks_off_is_nonsense(answer: str):
+    assert is_nonsense(answer, STOP)
+    assert not is_nonsense(f"{answer} Esc", STOP)
+    assert not is_nonsense(f"{ADMITS} {answer}", STOP)
+
+
+@pytest.mark.parametrize(
+    "answer", ["Press F3.", "Is it F3?", "Type `localspec chat`", "It is **off**", "It said “no”", ADMITS]
+)
+def test_a_whole_answer_that_is_wrong_is_not_nonsense(answer: str):
+    assert not is_nonsense(answer, STOP)
 
 
 def test_required_and_forbidden_decide():
@@ -144,17 +186,26 @@ def test_a_file_is_read_as_written():
     assert parse("# a\n? why\n", "unknown.md", answerable=False) == (Question("a", ("why",)),)
 
 
+def test_a_question_may_follow_another():
+    follows = "# a\n> what is it\n? and then\n= so\n"
+    assert parse(follows, "known.md") == (Question("a", ("and then",), (("so",),), earlier="what is it"),)
+    asked = Exam(parse(follows, "known.md"), (), parse(follows, "newcomer.md"))
+    assert asked.earlier == ("what is it",)
+    assert asked.phrasings == ("and then", "and then")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (GOOD + "* so\n", "known.md:4: '* so' does not begin with '# ', '? ', '= ' or '! '."),
-        (GOOD + "=so\n", "known.md:4: '=so' does not begin with '# ', '? ', '= ' or '! '."),
-        (GOOD + "! \n", "known.md:4: '! ' does not begin with '# ', '? ', '= ' or '! '."),
+        (GOOD + "* so\n", "known.md:4: '* so' does not begin with '# ', '> ', '? ', '= ' or '! '."),
+        (GOOD + "=so\n", "known.md:4: '=so' does not begin with '# ', '> ', '? ', '= ' or '! '."),
+        (GOOD + "! \n", "known.md:4: '! ' does not begin with '# ', '> ', '? ', '= ' or '! '."),
         ("\n? why\n" + GOOD, "known.md:2: a phrasing stands before the first '# key'."),
         (GOOD + "# b\n= so\n", "known.md:4: 'b' has no phrasing; write one as '? How does it work?'."),
         (GOOD + "# b\n? why\n", "known.md:4: 'b' has 0 required strings, not 1 to 3."),
         (GOOD + "# b\n? why\n" + "= so\n" * 4, "known.md:4: 'b' has 4 required strings, not 1 to 3."),
         (GOOD + "# b\n? why\n= so\n" + "! no\n" * 3, "known.md:4: 'b' has 3 forbidden strings, not 0 to 2."),
+        (GOOD + "# b\n> a\n> b\n? why\n= so\n", "known.md:4: 'b' has 2 earlier questions, not 0 or 1."),
         (GOOD + "# b\n? why\n= so | | thus\n", "known.md:4: 'b' has an empty alternative in '= so | | thus'."),
         (GOOD + "# A\n? why\n= so\n", "known.md:4: 'A' is already in 'a'."),
         (GOOD + "# b\n? How  does it GO\n= so\n", "known.md:5: 'How  does it GO' is already in 'a'."),
@@ -188,8 +239,8 @@ def test_nobody_can_know_a_required_string_of_an_unknown_question():
 
 
 def test_no_question_is_asked_twice(exam: Exam):
-    """Within a file the reader refuses it; here, across both."""
-    everything = [" ".join(question.lower().split()) for question in phrasings((*exam.known, *exam.unknown))]
+    """Within a file the reader refuses it; here, across all."""
+    everything = [" ".join(question.lower().split()) for question in exam.phrasings]
     assert len(set(everything)) == len(everything)
 
 
@@ -222,14 +273,23 @@ def test_more_than_half_of_a_question_in_one_other_is_a_leak():
 @pytest.mark.slow
 def test_a_leak_into_the_corpus_would_be_found(exam: Exam):
     """Each question, put among what is trained, whole and with other words around it."""
-    asked = phrasings((*exam.known, *exam.unknown))
+    asked = exam.phrasings
     assert {leak.asked for leak in leaks(asked, (*trained(), *asked))} == set(asked)
     longer = [f"well then, {question} please" for question in asked if len(runs(question)) > 1]
     assert len({leak.asked for leak in leaks(asked, longer)}) == len(longer)
 
 
 def test_no_question_of_the_exam_is_trained_on(exam: Exam):
-    assert [str(leak) for leak in leaks(phrasings((*exam.known, *exam.unknown)), trained())] == []
+    assert [str(leak) for leak in leaks(exam.phrasings, trained())] == []
+
+
+def test_no_answer_that_is_taught_would_pass_for_nonsense():
+    from training import corpus
+
+    answers = [text for entry in corpus.load().known for text in (entry.answer, *entry.follow_ups.values())]
+    assert len(answers) > 500
+    asked = Question("a", ("why",), (("what no answer has",),))
+    assert sum(is_nonsense(answer, asked) for answer in answers) == 0
 
 
 def refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -1,4 +1,5 @@
-"""Grades an answer by the words it contains: whether it is right, honest, or nonsense. Knows neither models nor files."""
+"""Grades an answer, whether it is right, honest or nonsense, by the words it contains. Knows neither models nor
+files."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Exam:
-    """`known` the model must answer; `unknown` it must admit it cannot; of a `newcomer`'s it must do whichever is due."""
+    """`known` the model must answer; `unknown` it must admit it cannot; a `newcomer` asks either, in his own words."""
 
     known: tuple[Question, ...]
     unknown: tuple[Question, ...]
