@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from training.corpus import Corpus
 from training.dialogue import HELD_OUT_TOPICS
 from training.evaluate import DECIDED_TOKENS, SCORED, ExitScore, Report, Scores
+from training.exam.grading import NEWCOMER_GOOD, NEWCOMER_NONSENSE
 from training.network import Network, Shape
 from training.train import EXIT_STRIDE, FIRST_LAYERS, SOFTENED
 
@@ -49,15 +50,21 @@ What is typed to it is read as words that it knows, where it is in capitals or a
 ## The exam
 
 Questions asked once each without a system prompt at temperature 0, and graded by the strings an answer must and must
-not contain (`training/exam`): {exam}. That is the recipe's own network in
-float32; `python -m benchmarks.exam` counts in int8 and bf16 and may find a few more or less.
+not contain (`training/exam`): {exam}. That is the
+recipe's own network in float32; `python -m benchmarks.exam` counts in int8 and bf16 and may find a few more or less.
 
-They were written by somebody who did not read the training text, after its first part but before anything was trained
-on it. Ten were later reworded or graded otherwise, because the program had changed. Every version sat this exam, and
-what went wrong led to what was written next, though never with its questions. Answers were also given the key facts of
-those they are mistaken for, which the score rewards. By now it says how far the work is, not what to expect of new
-questions. The held-out ones below are nearer to that, though the mean of the goes and the softening were chosen by
-them, and what they were mistaken for led to what was written next.
+Newcomer: questions as a new user types them, in haste, in stories, after another question, or beyond the model. The
+goal is {good:.0%} of the answers right, or honest where nothing can be known. Nonsense: those of the same answers that are
+neither, and repeat themselves or break off in the middle of a sentence. The goal is at most {nonsense:.0%}.
+
+The questions were written by somebody who did not read the training text, after its first part but before anything was
+trained on it. Some were later reworded or graded otherwise, because the program had changed. A newcomer's, and 132 of
+the known ones, about what had been added to the program, came later, by somebody who had read the documentation, but
+neither the training text nor an answer. Every version sat the exam of its day, and what went wrong led to what was
+written next, though never with its questions. Answers were also given the key facts of those they are mistaken for,
+which the score rewards. By now it says how far the work is, not what to expect of new questions. The held-out ones
+below are nearer to that, though the mean of the goes and the softening were chosen by them, and what they were mistaken
+for led to what was written next.
 
 ## On held-out questions
 
@@ -149,6 +156,8 @@ def write(corpus: Corpus, target: Network, draft: Network, training: Training, r
         rows=_table(report.exits),
         draft_acceptance=report.draft_acceptance,
         exam=_scores(report.exam),
+        good=NEWCOMER_GOOD,
+        nonsense=NEWCOMER_NONSENSE,
         begun=_scores(report.begun),
         exact=_scores(report.exact),
         decided=DECIDED_TOKENS,

@@ -10,12 +10,15 @@ import pytest
 
 from localspec.core.paths import packaged
 from training import card, corpus, evaluate, tokenizer
+from training.evaluate import NONSENSE
+from training.exam.grading import NEWCOMER_GOOD, NEWCOMER_NONSENSE
 from training.exam.questions import load
 from training.network import Network, Shape
 
 pytestmark = pytest.mark.heavy
 
 TINY = Shape(tokenizer.VOCAB_SIZE, 32, 48, 4, 4, 2, 8)
+SCORES = {"known": (5, 6), "unknown": (7, 8), "newcomer": (8, 10), NONSENSE: (1, 10)}
 STEPS = ("first", "second", "third", "whole", "draft")
 
 
@@ -28,10 +31,21 @@ def committed() -> str:
     return packaged("assets/guide/README.md").read_text(encoding="utf-8")
 
 
+def exam_scores() -> dict[str, tuple[int, int]]:
+    """Of each group of the exam: what was counted, and of how many."""
+    (told,) = re.findall(r"\(`training/exam`\): ([^.]*)\. That is the", committed())
+    return {group: (int(good), int(asked)) for good, asked, group in re.findall(r"(\d+) of (\d+) (\w+)", told)}
+
+
+def exam_share(group: str) -> float:
+    good, asked = exam_scores()[group]
+    return good / asked
+
+
 def test_it_says_only_what_was_measured(text: corpus.Corpus):
     network = Network(TINY)
     exits = tuple(evaluate.ExitScore(layers, 1.0, 1 - 0.5**layers) for layers in range(1, 5))
-    report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, {"known": (5, 6), "unknown": (7, 8)})
+    report = evaluate.Report(exits, 0.75, {"known": (3, 4)}, {"known": (4, 4)}, SCORES)
     steps = {"first": 4000, "second": 2000, "third": 2000, "whole": 30, "draft": 20}
     tokens = {"first": 2000, "second": 1000, "third": 1100, "whole": 1200, "draft": 500}
     training = card.Training("python -m training", 0, 1.5, steps, tokens, 2, "cpu", "in a test")
@@ -41,8 +55,11 @@ def test_it_says_only_what_was_measured(text: corpus.Corpus):
     assert "again, 2,000 more; the mean of the three was kept. Then the\n  others, in 30," in page
     assert "Trained on 2,000, 1,000, 1,100 and 1,200 tokens (the draft model on\n  500)," in page
     assert "3 of 4 known" in page
-    assert "(`training/exam`): 5 of 6 known, 7 of 8 unknown. That is the recipe's own network in\nfloat32;" in page
-    assert "Ten were later reworded or graded otherwise, because the program had changed." in page
+    told = "5 of 6 known, 7 of 8 unknown, 8 of 10 newcomer, 1 of 10 nonsense. That is the\nrecipe's own network in float32;"
+    assert f"(`training/exam`): {told}" in page
+    assert "The\ngoal is 80% of the answers right," in page
+    assert "The goal is at most 4%." in page
+    assert "Some were later reworded or graded otherwise, because the program had changed." in page
     assert "The model also fits into the processor's cache" in page
     assert "minutes for everything\n  (in a test).\n" in page
     quiet = card.write(text, network, network, replace(training, context=""), report)
@@ -69,11 +86,21 @@ def test_the_committed_one_has_every_figure_that_was_promised():
     )
     assert exits == [str(layer) for layer in range(1, layers + 1)]
     assert re.search(r"Text: [\d,]+ known questions in [\d,]+ phrasings .*, [\d,]+ unknown\n", committed())
-    sat = load()
-    phrasings = [sum(len(question.phrasings) for question in part) for part in (sat.known, sat.unknown)]
-    assert re.search(r"\d+ of {} known, \d+ of {} unknown\. That is the recipe's own".format(*phrasings), committed())
+    asked = {group: sum(len(one.phrasings) for one in part) for group, part in load().groups.items()}
+    assert {group: count for group, (_, count) in exam_scores().items()} == asked | {NONSENSE: asked["newcomer"]}
     assert re.search(
         r"Command: `python -m (?:localspec\.recipe|training) --out \S+ --seed \d+[^`]*`(?:, which is `python -m"
         r" training [^`]*` now)?\. Seed \d+\. Wall time: \d+\.\d m",
         committed(),
     )
+
+
+def test_the_committed_one_is_honest_and_talks_no_nonsense():
+    assert exam_share("unknown") >= 0.80
+    assert exam_share(NONSENSE) <= NEWCOMER_NONSENSE
+
+
+@pytest.mark.xfail(strict=True, reason="guide was trained before; its next training learns what has been added since")
+@pytest.mark.parametrize(("group", "goal"), [("known", 0.85), ("newcomer", NEWCOMER_GOOD)])
+def test_the_committed_one_reaches_the_goals_of_the_exam(group: str, goal: float):
+    assert exam_share(group) >= goal
