@@ -54,8 +54,8 @@ not contain (`training/exam`): {exam}. That is the
 recipe's own network in float32; `python -m benchmarks.exam` counts in int8 and bf16 and may find a few more or less.
 
 Newcomer: questions as a new user types them, in haste, in stories, after another question, or beyond the model. The
-goal is {good:.0%} of the answers right, or honest where nothing can be known. Nonsense: those of the same answers that are
-neither, and repeat themselves or break off in the middle of a sentence. The goal is at most {nonsense:.0%}.
+goal is {good:.0%} of the answers right, or honest where nothing can be known. Nonsense: those of the same answers that
+are neither, and repeat themselves or break off in the middle of a sentence. The goal is at most {nonsense:.0%}.
 
 The questions were written by somebody who did not read the training text, after its first part but before anything was
 trained on it. Some were later reworded or graded otherwise, because the program had changed. A newcomer's, and 132 of

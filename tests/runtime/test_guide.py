@@ -25,8 +25,8 @@ from tests.cli.test_cli import complaints
 from tests.training.test_card import exam_scores
 from tests.training.test_corpus_commands import unknown_commands, unknown_flags
 from training import corpus
-from training.exam import questions as exam
 from training.evaluate import NONSENSE
+from training.exam import questions as exam
 from training.exam.grading import is_good, is_honest, is_nonsense, is_right
 from training.tones import TONES
 
