@@ -8,14 +8,14 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
 
 from msgspec.structs import replace
 
-from localspec.core.errors import ContextOverflow, LocalspecError, UsageError
+from localspec.core.errors import ContextOverflow, LocalspecError, RemoteError, UsageError
 from localspec.core.events import (
     AnyEvent,
     Done,
@@ -30,6 +30,7 @@ from localspec.core.events import (
     Stats,
     Steered,
     Text,
+    Waiting,
 )
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 from localspec.core.sanitize import one_line
@@ -39,6 +40,7 @@ from localspec.remote.answers import Piece, Reader
 from localspec.remote.asking import body, is_off
 from localspec.remote.exchange import DEADLINES, Deadlines, Exchange
 from localspec.remote.figures import stats
+from localspec.remote.loading import until_loaded, while_loading
 from localspec.remote.server import Asking, Found, Remote, Served, find
 from localspec.remote.totals import Totals, of_one_answer
 
@@ -51,6 +53,7 @@ OPEN_KEY = Notice(
     "The key goes to this server unencrypted.",
     "Use https, or a tunnel: ssh -L 8000:127.0.0.1:8000 HOST",
 )
+UNAVAILABLE = 503
 STREAMS = {False: "text/event-stream", True: "application/x-ndjson"}
 
 
@@ -128,7 +131,7 @@ class RemoteEngine:
         """Ready and the answers, until it is closed; a Failure where the server is not there."""
         yield Loading(f"asking {one_line(self.remote.title)}", 0, 1, "steps")
         try:
-            found = find(self.remote, self.deadlines, self._keep)
+            found = yield from self._found()
             model = found.model(self.remote.model)
         except LocalspecError as fault:
             if not self._closed:
@@ -142,6 +145,19 @@ class RemoteEngine:
         while (message := self._waiting.get()) is not None and not self._closed:
             yield from self._take(message, found, model)
 
+    def _found(self) -> Generator[AnyEvent, None, Found]:
+        """The server, once it has loaded its model, if it says that it loads."""
+        found, had_to_wait = find(self.remote, self.deadlines, self._keep), False
+        for progress in until_loaded(self._asking(found)) if found.kind.loads else ():
+            if self._closed:
+                break
+            yield progress
+            had_to_wait = True
+        return find(self.remote, self.deadlines, self._keep) if had_to_wait else found
+
+    def _asking(self, found: Found) -> Asking:
+        return Asking(found.access, self.deadlines, self._keep)
+
     def _take(
         self, message: GenerateRequest | SpecWish | ChangeDrafter, found: Found, model: Served
     ) -> Iterator[AnyEvent]:
@@ -152,8 +168,10 @@ class RemoteEngine:
             case ChangeDrafter():
                 yield failure(UsageError(CANNOT_CHANGE))
             case GenerateRequest():
+                with self._lock:
+                    self._answered += 1
                 try:
-                    yield from self._answer(message, found, model)
+                    yield from self._answer_when_loaded(message, found, model)
                 except LocalspecError as fault:
                     yield self._ended() if self._is_stopped else failure(fault, message)
 
@@ -187,9 +205,33 @@ class RemoteEngine:
 
     def _begin(self) -> Exchange:
         with self._lock:
-            self._answered += 1
             self._exchange = Exchange(self.remote.access, self.deadlines)
             return self._exchange
+
+    def _answer_when_loaded(self, request: GenerateRequest, found: Found, model: Served) -> Iterator[AnyEvent]:
+        """The answer; a server that refuses it since it loads its model is asked again once it has."""
+        while True:
+            try:
+                yield from self._answer(request, found, model)
+                return
+            except RemoteError:
+                if not (self._is_unavailable and (yield from self._wait(found))):
+                    raise
+
+    @property
+    def _is_unavailable(self) -> bool:
+        """Whether the question was refused, and nothing written."""
+        return self._exchange is not None and self._exchange.status == UNAVAILABLE
+
+    def _wait(self, found: Found) -> Generator[Waiting, None, bool]:
+        """Waits for a model that is loaded; whether one was."""
+        is_loading = False
+        for progress in until_loaded(self._asking(found)):
+            is_loading = True
+            if self._is_stopped:
+                break
+            yield while_loading(progress)
+        return is_loading
 
     def _answer(self, request: GenerateRequest, found: Found, model: Served) -> Iterator[AnyEvent]:
         exchange, kind = self._begin(), found.kind
@@ -265,7 +307,7 @@ class RemoteEngine:
         if found.kind.name != "vllm" or self._tells_each:
             return None
         with suppress(LocalspecError):
-            return Asking(found.access, self.deadlines, self._keep).totals()
+            return self._asking(found).totals()
         return None
 
 

@@ -55,11 +55,13 @@ class Access:
 
 
 class Exchange:
-    """`within`: seconds for all of it; None: only silence ends it. To be entered with `with`."""
+    """`within`: seconds for all of it; None: only silence ends it. `status`: of the answer, 0 before it has come. To be
+    entered with `with`."""
 
     def __init__(self, access: Access, deadlines: Deadlines = DEADLINES, *, within: float | None = None) -> None:
         self.access, self.deadlines, self.within = access, deadlines, within
         self.stopped = self.expired = False
+        self.status = 0
         self._socket: socket.socket | None = None
         self._connection: HTTPConnection | None = None
         self._timer: threading.Timer | None = None
@@ -87,8 +89,8 @@ class Exchange:
         self.expired = True
         self.stop()
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> HTTPResponse:
-        """Sends the request; the answer, once its headers have come. Anything but 200 is an error."""
+    def ask(self, method: str, path: str, body: bytes | None = None, *, also: int = 200) -> HTTPResponse:
+        """Sends the request; the answer, once its headers have come. Anything but 200, and `also`, is an error."""
         self._connect()
         connection = self._connection
         assert connection is not None
@@ -97,7 +99,8 @@ class Exchange:
             response = connection.getresponse()
         except BROKEN as fault:
             raise self._lost(fault) from fault
-        if response.status != 200:
+        self.status = response.status
+        if response.status not in (200, also):
             raise self._refused(response)
         return response
 

@@ -95,11 +95,16 @@ def refused(
         wait = f"{retry_after} s" if re.fullmatch(r"\d{1,6}", retry_after) else "a while"
         return RemoteError(f"{server} has too much to do.", hint=f"Wait {wait}.")
     if status == 503:
-        state = "is still loading its model" if "loading" in said.lower() else "cannot answer now"
+        state = "is still loading its model" if is_loading(said) else "cannot answer now"
         return RemoteError(f"{server} {state}.", hint="Wait a moment.")
     if status == 404:
         return RemoteError(f"{server} does not have that{why}.".replace("..", "."), hint=hint)
     return RemoteError(f"{server} refuses the question ({status} {reason(status)}){why}.".replace("..", "."), hint=hint)
+
+
+def is_loading(said: str) -> bool:
+    """Whether these are the words of a server that still loads its model."""
+    return "loading" in said.lower()
 
 
 def denied(server: str, status: int, key_env: str) -> LocalspecError:

@@ -14,7 +14,7 @@ class Kind:
     figures. `reports`: when an answer's speculation is reported.
 
     `switches`: a request may turn speculation off. `continues`: what makes it go on with an answer; None: it cannot.
-    `echoes`: it then begins with what there is of the answer.
+    `echoes`: it then begins with what there is of the answer. `loads`: it listens while it still loads, and says so.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Kind:
     switches: bool = False
     continues: dict[str, object] | None = None
     echoes: bool = False
+    loads: bool = False
 
 
 REPEATS = {"top_k": "top_k", "min_p": "min_p", "repetition_penalty": "repetition_penalty"}
@@ -48,6 +49,7 @@ KINDS = {
             reports="always reported",
             switches=True,
             continues={},
+            loads=True,
         ),
         Kind(
             "llama-server",
@@ -58,6 +60,7 @@ KINDS = {
             reports="reported where something was drafted",
             continues={},
             echoes=True,
+            loads=True,
         ),
         Kind(
             "vllm",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from localspec.core.events import Prefill, Waiting
+from localspec.remote.loading import LOADS
 
 COMMENT = re.compile(
     r"queued (?P<before>\d{1,6})|loading(?: (?P<share>\d{1,3}) %)?|reading (?P<done>\d{1,9}) of (?P<total>\d{1,9})"
@@ -24,4 +25,4 @@ def read(comment: str) -> Waiting | Prefill | None:
     if found["total"]:
         return Prefill(int(found["done"]), int(found["total"]), cached=0)
     share = f", {found['share']} %" if found["share"] else ""
-    return Waiting(f"the server loads its model{share}")
+    return Waiting(f"{LOADS}{share}")

@@ -225,11 +225,11 @@ class Site:
 
     async def refused(self, _: Request, fault: Exception) -> Response:
         assert isinstance(fault, RequestRefused)
-        self.totals.refused[fault.status] += 1
+        self.totals.refuse(fault.status)
         return refusal(fault)
 
     async def failed(self, _: Request, __: Exception) -> Response:
-        self.totals.refused[FAILED.status] += 1
+        self.totals.refuse(FAILED.status)
         return refusal(FAILED, close=True)
 
     async def not_found(self, request: Request, fault: Exception) -> Response:
@@ -271,7 +271,7 @@ def make_app(
     handlers: dict[Any, Any] = {RequestRefused: site.refused, HTTPException: site.not_found, Exception: site.failed}
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False
-    return Guard(app, rules)
+    return Guard(app, rules, site.totals.refuse)
 
 
 def other(site: Site, name: str) -> Callable[[Request], Any]:

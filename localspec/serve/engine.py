@@ -19,6 +19,7 @@ from localspec.core.requests import GenerateRequest
 from localspec.serve.faults import loading, not_loaded
 
 State = Literal["unloaded", "loading", "waking", "ready", "failed", "closed"]
+STARTING = Loading("starting the engine", 0, 1, "steps")  # until it says more, which takes seconds
 STOPPED = Failure("engine_stopped", "The server was stopped.")
 ENDED = Failure(EngineDied.code, "The engine stopped.")
 AGAIN = "It is being loaded again; ask again."
@@ -80,7 +81,7 @@ class Host:
         self._make, self._ttl = make, ttl
         self._changed, self._failed, self._seen = changed, failed, seen
         self.state: State = "unloaded"
-        self.progress: Loading | None = None
+        self.progress = STARTING
         self.ready: Ready | None = None
         self.failure = ENDED
         self.starts = 0
@@ -139,7 +140,7 @@ class Host:
 
     def _load(self, state: State) -> None:
         self._stay()
-        self.progress = None
+        self.progress = STARTING
         self.settled.clear()
         self._engine = engine = self._make()
         self.starts += 1

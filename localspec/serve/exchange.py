@@ -86,7 +86,7 @@ async def within(event: asyncio.Event, seconds: float) -> None:
         await asyncio.wait_for(event.wait(), seconds)
 
 
-def loading_words(progress: Loading | None) -> str:
-    if progress is None or not progress.total:
+def loading_words(progress: Loading) -> str:
+    if progress.total <= 1:
         return "loading"
     return f"loading {100 * progress.done // progress.total} %"

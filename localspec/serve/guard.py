@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
 from typing import Any  # Any: ASGI's messages
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,8 +20,10 @@ HAS_KEY = "localspec.has_key"  # in a request's scope: whether it has the key, o
 
 
 class Guard:
-    def __init__(self, app: ASGIApp, rules: Rules) -> None:
-        self._app, self._rules = app, rules
+    """`refused` is called with the status of all that it refuses."""
+
+    def __init__(self, app: ASGIApp, rules: Rules, refused: Callable[[int], object]) -> None:
+        self._app, self._rules, self._refused = app, rules, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -31,6 +34,7 @@ class Guard:
         try:
             check(self._rules, scope["method"], scope["path"], scope["headers"])
         except RequestRefused as fault:
+            self._refused(fault.status)
             await refusal(fault, close=True)(scope, receive, marked)
             return
         if scope["method"] == "OPTIONS":

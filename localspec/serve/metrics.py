@@ -35,6 +35,10 @@ class Totals:
         accepted = tuple(sum(counts[position + 1 :]) for position in range(len(counts) - 1))
         self.at_position = tuple(map(sum, zip_longest(self.at_position, accepted, fillvalue=0)))
 
+    def refuse(self, status: int) -> None:
+        """Counts a request that was refused."""
+        self.refused[status] += 1
+
     def text(self, *, answering: int, waiting: int, starts: int, is_loaded: bool, parallel: int) -> str:
         """All metrics, in Prometheus' text format."""
         gauges = {

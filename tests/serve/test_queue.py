@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.core.events import Loading
+from localspec.serve.engine import STARTING
 from tests.serve.test_answers import SCRIPT, TEXT
 from tests.support.asgi_client import Call
 from tests.support.scripted_engine import READY, ScriptedEngine
@@ -134,8 +135,10 @@ async def test_while_it_loads_requests_are_refused_as_llama_server_does():
     loading = [Loading("loading weights", 3, 12, eta_s=4.5), READY]
     engine = ScriptedEngine(SCRIPT, opening=loading, paused=True)
     async with stage(engine, loaded=False) as world:
+        begun = await world.get("/health").end()
+        assert begun.error["progress"]["stage"] == "starting the engine"  # before it has said a word
         engine.permit(1)
-        while world.host.progress is None:
+        while world.host.progress is STARTING:
             await world.get("/health").end()
         for call in (world.get("/health"), world.chat(), world.chat(stream=True)):
             await call.end()

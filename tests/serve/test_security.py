@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.core.events import Failure, Loading
+from localspec.serve.engine import STARTING
 from localspec.serve.security import Rules, host_name, is_loopback
 from tests.serve.test_answers import SCRIPT
 from tests.support.asgi_client import Call
@@ -253,6 +254,14 @@ async def test_an_allowed_host_is_compared_whole_too():
     async with answering(SCRIPT, rules=Rules(hosts=frozenset({"box.local"}))) as world:
         for host, status in (("box.local:11535", 200), ("BOX.local.", 200), ("x.box.local", 403), ("box.local.x", 403)):
             assert (await world.get("/health", headers=[("host", host)]).end()).status == status
+
+
+async def test_what_the_rules_refuse_is_counted_beside_the_rest():
+    async with answering(SCRIPT) as world:
+        await world.get("/health", headers=[("host", "evil.com")]).end()
+        await world.post("/v1/chat/completions", CHAT, headers=[("content-type", "text/plain")]).end()
+        counted = (await world.get("/metrics").end()).body.decode().splitlines()
+    assert {f'localspec:requests_refused_total{{status="{status}"}} 1' for status in (403, 415)} <= set(counted)
 
 
 async def test_an_error_of_ours_shows_neither_prompt_nor_traceback(capsys: pytest.CaptureFixture[str]):
