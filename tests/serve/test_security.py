@@ -211,7 +211,7 @@ async def test_health_without_the_key_names_no_model():
     async with stage(loads, loaded=False, rules=Rules(key=KEY)) as world:
         loads.permit(1)
         await world.until(lambda: world.host.state == "loading")
-        while world.host.progress is None:
+        while world.host.progress is STARTING:
             await world.get("/health").end()
         without = await world.get("/health").end()
         assert (without.status, without.error["message"]) == (503, "Loading model")
