@@ -18,7 +18,7 @@ CLONE = Path(__file__).parents[1]
 ROOT = CLONE / "localspec"
 WORKSHOPS = ("benchmarks", "training")  # beside the package, outside the wheel; the first knows the second
 
-# Rooms of one row do not know each other. remote is to come.
+# Rooms of one row do not know each other.
 ROWS = [
     "core",
     "models",

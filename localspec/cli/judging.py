@@ -10,13 +10,13 @@ from localspec.cli.io import print_note, print_text
 from localspec.cli.output import print_records
 from localspec.config.models_writing import store_model
 from localspec.core import paths
-from localspec.core.errors import IncompatiblePair, UsageError
+from localspec.core.errors import IncompatiblePair, NotDownloaded, UsageError
 from localspec.engine.generic_arch import POSITIONS, named
 from localspec.hub.judging import here, pair
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
-from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, MOST_CONTEXT, OtherPair, printed
+from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, MOST_CONTEXT, OtherPair, open_places, printed
 from localspec.runtime.pairs import Candidate
 
 
@@ -85,10 +85,10 @@ def new_key(target: str) -> str:
 def print_command(target: str, drafter: str, program: str) -> int:
     """Prints the command that runs the pair in another program."""
     catalog = Catalog.load()
-    name = catalog.repository(target) or target
     own = own_draft(target, catalog)
     drafter = drafter or (own.model or own.kind if own else LOOKUP)
-    asked = OtherPair(name, catalog.repository(drafter) or drafter, context=context_of(target, catalog))
+    names = (name_elsewhere(target, catalog), name_elsewhere(drafter, catalog))
+    asked = OtherPair(*names, context=context_of(target, catalog))
     if own is not None and own.k != "auto" and drafter in (own.model, own.kind):
         asked = replace(asked, num_draft_tokens=own.k)
     if drafter.partition(":")[0] not in (EARLY_EXIT, LOOKUP):
@@ -96,7 +96,21 @@ def print_command(target: str, drafter: str, program: str) -> int:
         assert found.verdict is not None  # of a named drafter there is one
         asked = replace(asked, reason=found.verdict.reason, ok=found.verdict.ok)
     print_text(printed(asked, program))
+    if program == "llama-server":
+        for note in open_places(asked):
+            print_note(note)
     return 0
+
+
+def name_elsewhere(name: str, catalog: Catalog) -> str:
+    """The name by which another program loads a model: a repository, else the path of its files here. The name of a
+    kind of drafter is left as it is."""
+    if name.partition(":")[0] in (EARLY_EXIT, LOOKUP):
+        return name
+    try:
+        return catalog.repository(name) or str(catalog.resolve(name).path.absolute())
+    except NotDownloaded:
+        return name
 
 
 def own_draft(target: str, catalog: Catalog) -> DraftTable | None:

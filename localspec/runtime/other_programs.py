@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,7 @@ DEFAULT_DRAFT = 5  # tokens; these programs have no "auto"
 MOST_CONTEXT = 8192
 LOOKUP, EARLY_EXIT = "lookup", "early-exit"
 LOOKUP_NGRAMS = {"prompt_lookup_min": 2, "prompt_lookup_max": 5}
+TARGET_FILE, DRAFTER_FILE = "T.gguf", "D.gguf"
 PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM refuses unless it is asked not to, as it
 # does other tokens (its pull request 38174)
 
@@ -87,11 +89,13 @@ def llama_server(pair: OtherPair) -> str:
     """llama-server loads GGUF files, which localspec does not make: where the models are none, their places are left
     open. Without --spec-type it would load the drafter and never use it."""
     refuse_translation(pair, "llama-server")
-    target = file_of(pair.target, "T.gguf")
+    target = file_of(pair.target, TARGET_FILE)
     rest = f"{pair.context_as('-c')} --metrics"
     if pair.drafter == LOOKUP:
         return f"llama-server -m {target} --spec-type ngram-mod{rest}"
-    draft = f"-md {file_of(pair.drafter, 'D.gguf')} --spec-type draft-simple --spec-draft-n-max {pair.num_draft_tokens}"
+    draft = (
+        f"-md {file_of(pair.drafter, DRAFTER_FILE)} --spec-type draft-simple --spec-draft-n-max {pair.num_draft_tokens}"
+    )
     return f"llama-server -m {target} {draft}{rest}"
 
 
@@ -118,4 +122,21 @@ def refuse_translation(pair: OtherPair, program: str) -> None:
 
 
 def file_of(model: str, stand_in: str) -> str:
-    return shlex.quote(model) if model.lower().endswith(".gguf") else stand_in
+    return shlex.quote(model) if is_file(model) else stand_in
+
+
+def is_file(model: str) -> bool:
+    return model.lower().endswith(".gguf")
+
+
+def open_places(pair: OtherPair) -> Iterator[str]:
+    """What stands for a file in llama-server's command, a sentence each, and which repository might have it."""
+    for stand_in, model in ((TARGET_FILE, pair.target), (DRAFTER_FILE, pair.drafter)):
+        if model != LOOKUP and not is_file(model):
+            perhaps = f"; {model}-GGUF on the hub might have one, which was not looked up" if is_name(model) else ""
+            yield f"{stand_in} stands for a GGUF file of {model}{perhaps}."
+
+
+def is_name(model: str) -> bool:
+    """Whether this is a repository's name, not a path."""
+    return model.count("/") == 1 and not model.startswith((".", "/", "~"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -431,7 +432,12 @@ def test_another_programs_command_for_a_pair(localspec: Program, monkeypatch: py
     }
     assert "--spec-type draft-simple" in localspec("pair", "qwen2.5-7b", "--print", "llama-server")[1]
     assert "--spec-type ngram-mod" in localspec("pair", "guide", "lookup", "--print", "llama-server")[1]
-    assert " -c 2048 " in localspec("pair", "guide", "lookup", "--print", "llama-server")[1]  # all that guide has
+    _, command, note = localspec("pair", "guide", "lookup", "--print", "llama-server")
+    assert " -c 2048 " in command  # all that guide has
+    assert "T.gguf stands for a GGUF file of " in note
+    _, command, note = localspec("pair", "guide", "lookup", "--print", "vllm")
+    assert Path(shlex.split(command)[2], "config.json").is_file()  # a key is a name here only
+    assert note == ""
     assert "--max-model-len" not in out  # it is not here: its own context is not known
     code, _, err = localspec("pair", "layerskip-llama2-7b", "--print", "vllm")
     assert (code, "Only localspec drafts with an early exit" in err) == (2, True)
