@@ -60,7 +60,8 @@ def serve(model: str | None, **given: Any) -> None:
 @click.command()
 @json_option
 def ps(as_json: bool) -> None:
-    """List the servers of this machine: address, model, since when, speculation, who is answered and waits."""
+    """List the servers of this machine: address, model, format, memory, context, speculation, how many are answered and
+    wait, and when the model is unloaded."""
     from localspec.cli import io
     from localspec.cli.output import print_records
     from localspec.cli.serving_text import servers_table

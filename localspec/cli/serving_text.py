@@ -6,18 +6,37 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
 from localspec.history.text.columns import columns
 from localspec.serve.running import Running
 
-HEADS = ("ADDRESS", "MODEL", "SINCE", "STATE", "SPECULATION", "ANSWERING", "WAITING")
+HEADS = ("ADDRESS", "MODEL", "STATE", "FORMAT", "SIZE", "CONTEXT", "SPECULATION", "ANSWERING", "WAITING", "UNTIL")
+RIGHT = {4, 5, 7, 8}
+UNKNOWN = "–"
 
 
 def servers_table(servers: Sequence[Running]) -> str:
-    return columns([HEADS, *map(row, servers)], right={5, 6})
+    return columns([HEADS, *map(row, servers)], right=RIGHT)
 
 
 def row(server: Running) -> tuple[str, ...]:
-    since = datetime.fromtimestamp(server.since).strftime("%Y-%m-%d %H:%M")
+    known = one_line(server.model), one_line(server.state), where(server), size(server)
+    context = f"{server.context:,}" if server.context else UNKNOWN
     counts = str(server.answering), str(server.waiting)
-    speculation = one_line(server.speculation) or "–"
-    return server.address, one_line(server.model), since, server.state, speculation, *counts
+    return server.address, *known, context, one_line(server.speculation) or UNKNOWN, *counts, until(server)
+
+
+def where(server: Running) -> str:
+    """The weight format, and the device."""
+    return one_line(f"{server.quant} on {server.device}") if server.device else UNKNOWN
+
+
+def size(server: Running) -> str:
+    return size_words(server.num_bytes) if server.num_bytes else UNKNOWN
+
+
+def until(server: Running) -> str:
+    """When the model is unloaded, where nothing is answered and a time was set."""
+    if server.until is None or server.answering:
+        return UNKNOWN
+    return datetime.fromtimestamp(server.until).strftime("%H:%M")

@@ -29,6 +29,7 @@ Stop = Annotated[str, msgspec.Meta(max_length=LONGEST_STOP)]
 Stops = Annotated[list[Stop], msgspec.Meta(max_length=MOST_STOPS)]
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FIELD = re.compile(r"(?P<fault>.*?)(?: - at `\$\.?(?P<field>.*)`)?", re.DOTALL)
+MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
 NO_TOOLS = "the models here are not asked to call tools."
 Test = Callable[[Any], bool]
 
@@ -196,11 +197,7 @@ def decoded(decoder: msgspec.json.Decoder[B], content: bytes) -> B:
     try:
         body = decoder.decode(content)
     except msgspec.ValidationError as fault:
-        found = FIELD.fullmatch(str(fault))
-        field = found["field"] if found else None
-        what = found["fault"] if found else str(fault)
-        message = f"'{field}': {what}." if field else f"{what}."
-        raise RequestRefused(400, message[:500], parameter=field or None, code="wrong_type") from None
+        raise wrong(str(fault)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
         reason = "it is nested too deeply" if isinstance(fault, RecursionError) else str(fault)[:200]
         raise RequestRefused(400, f"The body is not JSON: {reason}.", code="not_json") from None
@@ -208,6 +205,18 @@ def decoded(decoder: msgspec.json.Decoder[B], content: bytes) -> B:
         if not is_harmless(getattr(body, name, None)):
             raise unsupported(name, reason)
     return body
+
+
+def wrong(fault: str) -> RequestRefused:
+    """msgspec's words as a refusal that names the field."""
+    found = FIELD.fullmatch(fault)
+    field = found["field"] if found else None
+    what = found["fault"] if found else fault
+    if missing := MISSING.fullmatch(what):
+        field = ".".join(filter(None, (field, missing["name"])))
+        return RequestRefused(400, f"'{field}' is missing.", parameter=field, code="missing")
+    message = f"'{field}': {what}." if field else f"{what}."
+    return RequestRefused(400, message[:500], parameter=field or None, code="wrong_type")
 
 
 def asked(body: Body, request: GenerateRequest) -> Asked:

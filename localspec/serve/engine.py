@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Thread
+from time import time
 from typing import Literal, Protocol
 
 import msgspec
@@ -89,6 +90,7 @@ class Host:
         self._engine: Engine | None = None
         self._answers: dict[int, Answer] = {}  # under way, by number
         self._idle: asyncio.TimerHandle | None = None
+        self.until: float | None = None  # when it is unloaded, if nothing is asked
         self._is_fragile = False  # it was loaded because it had died, and has answered nothing since
 
     # --- what the server asks
@@ -165,8 +167,8 @@ class Host:
             case Ready():
                 self.ready = event
                 self._seen(event)
-                self._enter("ready")
                 self._go_idle()
+                self._enter("ready")
             case Notice():
                 self._seen(event)
 
@@ -217,12 +219,15 @@ class Host:
         self._stay()
         if self._ttl is not None:
             self._idle = asyncio.get_running_loop().call_later(self._ttl, self._unload)
+            self.until = time() + self._ttl
 
     def _unload(self) -> None:
+        self._stay()
         self._drop("unloaded", STOPPED)
         self._seen(UNLOADED)
 
     def _stay(self) -> None:
+        self.until = None
         if self._idle is not None:
             self._idle.cancel()
             self._idle = None

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from time import time
+from typing import Any  # Any: fields of a record
 
 from msgspec.structs import replace
 from starlette.applications import Starlette
@@ -77,9 +78,8 @@ class Noting:
         self._changed = asyncio.Event()
 
     def change(self, host: Host, queue: Queue) -> None:
-        words = speculation_words(host.ready.spec) if host.ready is not None else ""
         counts = {"answering": queue.answering, "waiting": queue.waiting}
-        self._server = replace(self._server, state=host.state, speculation=words, **counts)
+        self._server = replace(self._server, state=host.state, until=host.until, **loaded(host), **counts)
         self._changed.set()
 
     async def keep(self) -> None:
@@ -88,6 +88,16 @@ class Noting:
             self._changed.clear()
             await asyncio.to_thread(running.write, self._server)
             await asyncio.sleep(NOTED_EVERY)
+
+
+def loaded(host: Host) -> dict[str, Any]:
+    """What `ps` says of the model; of one that was unloaded, too, but for the memory that it takes."""
+    if host.ready is None:
+        return {}
+    card, memory = host.ready.model, host.ready.memory
+    taken = memory.target_bytes + memory.drafter_bytes + memory.kv_bytes if host.state == "ready" else 0
+    known = {"quant": card.quant, "device": card.device, "context": card.context_max, "num_bytes": taken}
+    return {**known, "speculation": speculation_words(host.ready.spec)}
 
 
 def speculation_words(spec: SpecCard) -> str:

@@ -26,7 +26,8 @@ TICK = 0.05
 
 class Running(Record, frozen=True):
     """A server. `started`: of its process, which another with the same number later does not share; `state` as the
-    engine's; `speculation`: the drafter and how it is used."""
+    engine's; `speculation`: the drafter and how it is used; `num_bytes`: of weights and caches, 0 while none is loaded;
+    `until`: when the model is unloaded if nothing is asked, None where it stays."""
 
     pid: int
     started: float
@@ -35,6 +36,11 @@ class Running(Record, frozen=True):
     since: float
     state: str = "loading"
     speculation: str = ""
+    quant: str = ""
+    device: str = ""
+    context: int = 0
+    num_bytes: int = 0
+    until: float | None = None
     answering: int = 0
     waiting: int = 0
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
+from time import time
 from typing import Any
 
 import pytest
@@ -150,16 +152,26 @@ def own_server(**fields: Any) -> Running:
 
 
 def test_ps_lists_what_runs(localspec: Program):
-    running.write(own_server(speculation="early exit 2 (auto)", answering=1, waiting=2))
+    loaded = {"quant": "int8", "device": "cpu", "context": 2048, "num_bytes": 1_500_000_000}
+    running.write(own_server(speculation="early exit 2 (auto)", **loaded, answering=1, waiting=2, until=2.0))
     code, out, _ = localspec("ps")
     assert code == 0
     head, row = out.splitlines()
-    assert head.split() == ["ADDRESS", "MODEL", "SINCE", "STATE", "SPECULATION", "ANSWERING", "WAITING"]
-    for word in ("http://127.0.0.1:11535", "guide", "1970-01-01", "ready", "early exit 2 (auto)"):
+    assert head.split() == [
+        *("ADDRESS", "MODEL", "STATE", "FORMAT", "SIZE", "CONTEXT", "SPECULATION", "ANSWERING", "WAITING", "UNTIL")
+    ]
+    for word in ("http://127.0.0.1:11535", "guide", "ready", "int8 on cpu", "1.5 GB", "2,048", "early exit 2 (auto)"):
         assert word in row
-    assert row.split()[-2:] == ["1", "2"]
+    assert row.split()[-3:] == ["1", "2", "–"]  # what answers is not unloaded
     code, out, _ = localspec("ps", "--json")
     assert json.loads(out)[0]["waiting"] == 2
+
+
+def test_ps_says_when_an_idle_model_is_unloaded(localspec: Program):
+    running.write(own_server(until=time()))
+    assert re.fullmatch(r"\d\d:\d\d", localspec("ps")[1].split()[-1])
+    running.write(own_server(state="unloaded"))
+    assert localspec("ps")[1].splitlines()[1].split()[2:] == ["unloaded", "–", "–", "–", "–", "0", "0", "–"]
 
 
 def test_ps_without_a_server(localspec: Program):

@@ -143,7 +143,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"messages": HI * 4097}, "messages"),
     ({"messages": "hi"}, "messages"),
     ({"messages": [{"role": "user"}]}, "messages[0].content"),
-    ({"messages": [{"content": "hi"}]}, "messages[0]"),
+    ({"messages": [{"content": "hi"}]}, "messages[0].role"),
     ({"messages": [{"role": "tool", "content": "hi"}]}, "messages[0].role"),
     ({"messages": [{"role": "<|im_start|>", "content": "hi"}]}, "messages[0].role"),
     ({"messages": [*HI, {"role": "assistant", "content": "x", "tool_calls": [{}]}]}, "messages[1].tool_calls"),
@@ -152,7 +152,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         "messages[0].content[0].type",
     ),
     ({"messages": [{"role": "user", "content": [{"type": "text"}]}]}, "messages[0].content[0].text"),
-    ({"messages": [{"role": "user", "content": [{}]}]}, "messages[0].content[0]"),
+    ({"messages": [{"role": "user", "content": [{}]}]}, "messages[0].content[0].type"),
 ]
 
 
@@ -163,6 +163,13 @@ async def test_a_wrong_field_is_named(fields: dict[str, Any], parameter: str):
         error = await refused(world, world.post("/v1/chat/completions", {"messages": HI, **fields}))
     assert error["param"] == parameter
     assert parameter.partition("[")[0].partition(".")[0] in error["message"]
+
+
+@pytest.mark.parametrize(("path", "parameter"), [("/chat/completions", "messages"), ("/completions", "prompt")])
+async def test_a_field_that_is_missing_is_named(path: str, parameter: str):
+    async with answering(SCRIPT) as world:
+        error = await refused(world, world.post(path, {"max_tokens": 3}))
+    assert (error["param"], error["code"], error["message"]) == (parameter, "missing", f"'{parameter}' is missing.")
 
 
 NOT_JSON = {

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from time import time
 
 import pytest
 
 from localspec.core.events import Failure, Loading
+from localspec.serve.run import loaded
 from tests.serve.test_answers import SCRIPT, TEXT
 from tests.serve.test_queue import lined_up, slow
 from tests.support.asgi_client import PATIENCE
@@ -143,10 +145,33 @@ async def test_a_model_that_answers_is_not_unloaded():
         await world.enters("unloaded")
 
 
+async def test_it_says_until_when_it_stays_and_what_it_takes():
+    """As `ps` lists it; nothing is unloaded while it answers, and one that is unloaded takes nothing."""
+    async with stage(slow(), ttl=3600) as world:
+        assert world.host.until is not None
+        assert 3500 < world.host.until - time() <= 3600
+        (call,) = await lined_up(world, 1, stream=True)
+        assert world.host.until is None
+        world.engine.permit()
+        await call.end()
+        assert world.host.until is not None
+        found = loaded(world.host)
+        assert (found["quant"], found["device"], found["context"], found["num_bytes"]) == (
+            "int8",
+            "cpu",
+            8192,
+            118 << 20,
+        )
+    async with stage(ScriptedEngine(SCRIPT), ttl=0.01) as world:
+        await world.enters("unloaded")
+        assert (world.host.until, loaded(world.host)["num_bytes"]) == (None, 0)
+
+
 async def test_without_a_time_it_stays():
     async with stage(ScriptedEngine(SCRIPT)) as world:
         await asyncio.sleep(0.05)
         assert world.host.state == "ready"
+        assert world.host.until is None
 
 
 @pytest.mark.parametrize("stream", [False, True])
