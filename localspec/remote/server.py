@@ -161,7 +161,8 @@ class Asking:
         with suppress(RemoteError):
             match kind.name:
                 case "localspec":
-                    speculation = counted_words(self.totals())
+                    said = (drafter_words(models), accepted_words(self.totals()))
+                    speculation = ", ".join(filter(None, said))
                 case "llama-server":
                     models = with_context(models, context_of_props(self.json("/props")))
                     speculation = counted_words(self.totals())
@@ -229,16 +230,29 @@ def sglang_words(info: Mapping[str, Any]) -> str:
 
 
 def counted_words(totals: Totals) -> str:
-    """What the metrics of llama-server and localspec say of it: they count drafts, too, where nothing drafts."""
+    """What llama-server's metrics say of it: they count drafts, too, where nothing drafts."""
+    accepted = accepted_words(totals)
+    return f"on, {accepted}" if accepted else ""
+
+
+def accepted_words(totals: Totals) -> str:
     rate = totals.acceptance_rate
-    return "" if rate is None else f"on, accepted {100 * rate:.0f} % of all since its start"
+    return "" if rate is None else f"accepted {100 * rate:.0f} % of all since its start"
+
+
+def drafter_words(models: tuple[Served, ...]) -> str:
+    """How a localspec drafts of itself, which it knows once it has loaded."""
+    spec = next((one.spec for one in models if one.spec is not None), None)
+    if spec is None:
+        return "not known before its model is loaded"
+    if spec.switch == "off":
+        return "off"
+    length = "" if spec.k == "auto" else f", k {spec.k}"
+    return f"{one_line(spec.name or spec.kind)[:40]} ({spec.switch}{length})"
 
 
 def vllm_words(totals: Totals) -> str:
     """What vLLM's metrics say of it."""
     if not totals.has_drafts:
         return "off, or not reported"
-    rate = totals.acceptance_rate
-    return "on" + (
-        f", accepted {100 * rate:.0f} % of all since its start" if rate is not None else ", nothing drafted yet"
-    )
+    return f"on, {accepted_words(totals) or 'nothing drafted yet'}"

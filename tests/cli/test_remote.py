@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec import to_builtins
 
 from localspec.cli import main
 from localspec.cli.remote_chat import named_remote
 from localspec.core import paths
 from localspec.core.errors import AccessDenied, LocalspecError, UsageError
-from localspec.core.events import Stats
+from localspec.core.events import SpecCard, Stats
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import RemoteTable
 from localspec.remote import looking
@@ -89,12 +90,23 @@ def test_a_probe_says_what_it_is_and_what_it_reports():
         assert server.questions == []  # nothing is written to find out
 
 
-def test_a_probe_of_a_localspec_reads_its_totals():
+@pytest.mark.parametrize(
+    ("spec", "drafted", "words"),
+    [
+        (SpecCard("early-exit", "early exit 2"), 100, "early exit 2 (auto), accepted 61 % of all since its start"),
+        (SpecCard("lookup", "look-up\x1b", k=4, mode="on"), 0, "look-up\u241b (on, k 4)"),
+        (SpecCard("model", "small", mode="off"), 0, "off"),
+        (None, 0, "not known before its model is loaded"),
+    ],
+)
+def test_a_probe_of_a_localspec_names_its_drafter_and_reads_its_totals(spec: SpecCard | None, drafted: int, words: str):
     totals = Totals()
-    totals.add(Stats(predicted_n=90, draft_rounds=20, draft_n=100, draft_n_accepted=61))
+    totals.add(Stats(predicted_n=90, draft_rounds=20, draft_n=drafted, draft_n_accepted=61 * drafted // 100))
     page = Answer.text(totals.text(answering=0, waiting=0, starts=1, is_loaded=True, parallel=1))
-    with stand_in({**serving("localspec", Answer([])), "GET /metrics": page}) as server:
-        assert "speculation: on, accepted 61 % of all since its start" in run("probe", server.url).output.splitlines()
+    own = {} if spec is None else {"localspec": {"spec": to_builtins(spec)}}
+    listed = Answer.json(models("localspec", "guide", **own))
+    with stand_in({"GET /v1/models": listed, "GET /metrics": page}) as server:
+        assert f"speculation: {words}" in run("probe", server.url).output.splitlines()
 
 
 def test_a_probe_that_is_refused_the_key_ends_with_4():
