@@ -35,12 +35,17 @@ class Watched(RemoteEngine):
 
 @asynccontextmanager
 async def chat_with(
-    routes: dict[str, Route], *, sink: Writer | None = None, engines: int = 1, **remote: str
+    routes: dict[str, Route],
+    *,
+    sink: Writer | None = None,
+    engines: int = 1,
+    size: tuple[int, int] = (80, 24),
+    **remote: str,
 ) -> AsyncIterator[tuple[Stage, StandIn]]:
     with stand_in(routes) as server:
         tuning = Tuning(Config(), load=LoadRequest("box"), name="box", server="box")
         made = [Watched(Remote(server.url, "box", **remote), PATIENT) for _ in range(engines)]
-        async with open_chat(*made, size=(80, 24), tuning=tuning, sink=sink) as stage:  # type: ignore[arg-type]
+        async with open_chat(*made, size=size, tuning=tuning, sink=sink) as stage:  # type: ignore[arg-type]
             yield stage, server
 
 
@@ -128,6 +133,16 @@ async def test_a_lost_connection_keeps_the_answer_and_one_key_asks_again():
         await stage.pilot.press("ctrl+r")
         await stage.sees("Hello there, world.")
         assert len(server.questions) == 2
+        await stage.ready()
+
+
+async def test_a_command_in_a_hint_is_followed_by_nothing():
+    page, busy = Answer([b"<html>"], 200, "text/html"), Answer.json({}, 503)
+    async with chat_with(serving("vllm", page, busy), size=(200, 24)) as (stage, server):
+        await stage.ready()
+        await stage.asks("Hello?", f"Ctrl+R asks again. Look at it: localspec remote probe {server.url}")
+        await stage.ready()
+        await stage.asks("Hello?", "Wait a moment. Ctrl+R asks again.")
         await stage.ready()
 
 

@@ -241,7 +241,7 @@ class Turns:
         if self.state.answer is None:
             await self.fail_outside(failure)
         else:
-            words = f"{self.feedback.words(sentence(failure))} {self.remedy(failure)}".strip()
+            words = self.feedback.words(sentence(failure, self.remedy(failure)))
             await self.state.answer.fail(words)
             if not await self.end_turn("context" if failure.code == ContextOverflow.code else "error"):
                 await self.feedback.show(Note(words, level="error"))
@@ -308,7 +308,9 @@ class Turns:
             await self.end_turn("cancelled")
 
 
-def sentence(failure: Failure) -> str:
-    """The failure in one sentence, without the hint that the state line shows where the engine died."""
+def sentence(failure: Failure, remedy: str = "") -> str:
+    """The failure with its hint, but for the one that the state line shows where the engine died. A hint that ends in a
+    command, without a period, comes last: nothing else is to be read as a part of it."""
     hint = "" if failure.code == "engine_died" else failure.hint
-    return f"{failure.message} {hint}".strip()
+    parts = (hint, remedy) if hint.endswith((".", "?")) else (remedy, hint)
+    return " ".join(filter(None, (failure.message, *parts)))
