@@ -26,11 +26,13 @@ def check(plain: Object, drafted: list[Object]) -> None:
         timings, stats = answer["timings"], answer["localspec"]["stats"]
         assert answer["choices"] == plain["choices"]
         assert answer["usage"]["completion_tokens"] == timings["predicted_n"] == written
-        assert timings["draft_n"] >= timings["draft_n_accepted"]
-        kept = {"accepted_prediction_tokens": timings["draft_n_accepted"]}
-        assert answer["usage"]["completion_tokens_details"] == kept
-        assert stats["draft_n_rejected"] + stats["draft_n_ignored"] == timings["draft_n"] - timings["draft_n_accepted"]
-        assert timings["draft_n_accepted"] <= written <= timings["draft_n_accepted"] + rounds(stats)
+        mode = answer["localspec"]["spec"]["mode"]
+        assert "draft_n" in timings or mode == "auto"  # whose policy may find that on this machine drafts do not pay
+        drafted_n, accepted = timings.get("draft_n", 0), timings.get("draft_n_accepted", 0)
+        assert drafted_n >= accepted
+        assert answer["usage"]["completion_tokens_details"] == {"accepted_prediction_tokens": accepted}
+        assert stats["draft_n_rejected"] + stats["draft_n_ignored"] == drafted_n - accepted
+        assert accepted <= written <= accepted + rounds(stats)
 
 
 def rounds(stats: Object) -> int:
