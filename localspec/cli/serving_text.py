@@ -36,7 +36,7 @@ def size(server: Running) -> str:
 
 
 def until(server: Running) -> str:
-    """When the model is unloaded, where nothing is answered and a time was set."""
+    """The time at which the model is unloaded, where nothing is answered and one was set."""
     if server.until is None or server.answering:
         return UNKNOWN
     return datetime.fromtimestamp(server.until).strftime("%H:%M")
