@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -30,7 +30,6 @@ from localspec.core.events import (
     Stats,
     Steered,
     Text,
-    Waiting,
 )
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 from localspec.core.sanitize import one_line
@@ -40,8 +39,8 @@ from localspec.remote.answers import Piece, Reader
 from localspec.remote.asking import body, is_off
 from localspec.remote.exchange import DEADLINES, Deadlines, Exchange
 from localspec.remote.figures import stats
-from localspec.remote.loading import until_loaded, while_loading
-from localspec.remote.server import Asking, Found, Remote, Served, find
+from localspec.remote.loading import find_loaded, waited, while_loading
+from localspec.remote.server import Asking, Found, Remote, Served
 from localspec.remote.totals import Totals, of_one_answer
 
 Request = GenerateRequest | SpecWish | ChangeDrafter
@@ -131,7 +130,7 @@ class RemoteEngine:
         """Ready and the answers, until it is closed; a Failure where the server is not there."""
         yield Loading(f"asking {one_line(self.remote.title)}", 0, 1, "steps")
         try:
-            found = yield from self._found()
+            found = yield from find_loaded(self.remote, self.deadlines, self._keep, lambda: self._closed)
             model = found.model(self.remote.model)
         except LocalspecError as fault:
             if not self._closed:
@@ -145,18 +144,8 @@ class RemoteEngine:
         while (message := self._waiting.get()) is not None and not self._closed:
             yield from self._take(message, found, model)
 
-    def _found(self) -> Generator[AnyEvent, None, Found]:
-        """The server, once it has loaded its model, if it says that it loads."""
-        found, had_to_wait = find(self.remote, self.deadlines, self._keep), False
-        for progress in until_loaded(self._asking(found)) if found.kind.loads else ():
-            if self._closed:
-                break
-            yield progress
-            had_to_wait = True
-        return find(self.remote, self.deadlines, self._keep) if had_to_wait else found
-
-    def _asking(self, found: Found) -> Asking:
-        return Asking(found.access, self.deadlines, self._keep)
+    def _asking(self) -> Asking:
+        return Asking(self.remote.access, self.deadlines, self._keep)
 
     def _take(
         self, message: GenerateRequest | SpecWish | ChangeDrafter, found: Found, model: Served
@@ -215,23 +204,15 @@ class RemoteEngine:
                 yield from self._answer(request, found, model)
                 return
             except RemoteError:
-                if not (self._is_unavailable and (yield from self._wait(found))):
+                if not self._is_unavailable:
+                    raise
+                if not (yield from waited(self._asking(), lambda: self._is_stopped, while_loading)):
                     raise
 
     @property
     def _is_unavailable(self) -> bool:
         """Whether the question was refused, and nothing written."""
         return self._exchange is not None and self._exchange.status == UNAVAILABLE
-
-    def _wait(self, found: Found) -> Generator[Waiting, None, bool]:
-        """Waits for a model that is loaded; whether one was."""
-        is_loading = False
-        for progress in until_loaded(self._asking(found)):
-            is_loading = True
-            if self._is_stopped:
-                break
-            yield while_loading(progress)
-        return is_loading
 
     def _answer(self, request: GenerateRequest, found: Found, model: Served) -> Iterator[AnyEvent]:
         exchange, kind = self._begin(), found.kind
@@ -307,7 +288,7 @@ class RemoteEngine:
         if found.kind.name != "vllm" or self._tells_each:
             return None
         with suppress(LocalspecError):
-            return self._asking(found).totals()
+            return self._asking().totals()
         return None
 
 

@@ -6,19 +6,19 @@ Knows no chat.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from time import sleep
 from typing import Any  # Any: JSON from a stranger
 
 import msgspec
 
-from localspec.core.errors import LocalspecError
-from localspec.core.events import Loading, Waiting
+from localspec.core.errors import LocalspecError, RemoteError
+from localspec.core.events import AnyEvent, Loading, Waiting
 from localspec.core.sanitize import one_line
 from localspec.remote import faults
-from localspec.remote.exchange import Exchange
+from localspec.remote.exchange import Deadlines, Exchange
 from localspec.remote.figures import Count, Part, part
-from localspec.remote.server import Asking
+from localspec.remote.server import Asking, Found, Keep, Remote, find
 
 PATH = "/health"
 LOADS = "the server loads its model"
@@ -35,11 +35,32 @@ class Progress(Part, frozen=True):
     total: Count = 0
 
 
-def until_loaded(asking: Asking) -> Iterator[Loading]:
-    """How far it is, again and again until it no longer says that it loads."""
-    while (progress := ask(asking)) is not None:
-        yield progress
+def find_loaded(
+    remote: Remote, deadlines: Deadlines, keep: Keep, is_over: Callable[[], bool]
+) -> Generator[AnyEvent, None, Found]:
+    """The server, once it has loaded its model. A localspec says what it is before that; llama-server refuses all."""
+    asking = Asking(remote.access, deadlines, keep)
+    try:
+        found = find(remote, deadlines, keep)
+    except RemoteError as fault:
+        if isinstance(fault.__cause__, OSError) or not (yield from waited(asking, is_over, as_it_is)):
+            raise
+        return find(remote, deadlines, keep)
+    if found.kind.loads and (yield from waited(asking, is_over, as_it_is)):
+        return find(remote, deadlines, keep)
+    return found
+
+
+def waited(
+    asking: Asking, is_over: Callable[[], bool], shown: Callable[[Loading], AnyEvent]
+) -> Generator[AnyEvent, None, bool]:
+    """How far the server is, as it is to be shown, until it no longer says that it loads; whether it did."""
+    is_loading = False
+    while not is_over() and (progress := ask(asking)) is not None:
+        is_loading = True
+        yield shown(progress)
         sleep(TICK)
+    return is_loading
 
 
 def ask(asking: Asking) -> Loading | None:
@@ -63,6 +84,10 @@ def read(body: bytes) -> Loading | None:
     stage = one_line(progress.stage)[:LONGEST_STAGE]
     whole = max(progress.total, progress.done, 1)
     return Loading(f"{LOADS}: {stage}" if stage else LOADS, progress.done, whole, "steps" if whole == 1 else "bytes")
+
+
+def as_it_is(progress: Loading) -> AnyEvent:
+    return progress
 
 
 def while_loading(progress: Loading) -> Waiting:

@@ -50,6 +50,26 @@ def test_a_chat_begins_once_the_model_is_loaded_and_knows_what_the_server_then_s
         assert with_server.server.questions == []
 
 
+def test_a_llama_server_refuses_all_until_it_has_loaded():
+    """As tools/server/server-http.cpp has it: not even its list of models is to be had."""
+    loads = still_loading()
+    names = ("GET /v1/models", "GET /props", "GET /server_info", "GET /api/v0/models", "GET /api/version")
+    with talk({**dict.fromkeys(names, loads), "GET /health": loads}) as with_server:
+        events = with_server.events
+        while getattr(next(events), "stage", "") != LOADS:
+            pass
+        loaded = {"default_generation_settings": {"n_ctx": 2048}}
+        with_server.server.routes |= {**routes(HEALTHY, owner="llamacpp"), "GET /props": Answer.json(loaded)}
+        ready = with_server.open()
+        assert isinstance(ready, Ready)
+        assert ready.model.context_max == 2048
+
+
+def test_a_server_that_refuses_for_another_reason_is_not_waited_for():
+    with talk({"GET /v1/models": Answer.json({}, 502)}) as with_server:
+        assert "502 Bad Gateway" in getattr(with_server.open(), "message", "")
+
+
 @pytest.mark.parametrize("owner", ["localspec", "llamacpp"])
 def test_a_question_that_is_refused_since_the_model_loads_is_asked_again(owner: str):
     health = HEALTHY, still_loading(done=2, total=4), still_loading(), HEALTHY
