@@ -46,6 +46,13 @@ def test_an_answer_with_its_drafts():
     assert speculation(stats) == "77 % of 30 drafted accepted (server)"
 
 
+def test_an_answer_with_a_draft_models_drafts():
+    with talk(routes("draft model")) as with_server:
+        with_server.open()
+        answer = with_server.ask()
+    assert speculation(done_of(answer).stats) == "100 % of 20 drafted accepted (server)"
+
+
 def test_an_answer_that_goes_on_is_not_said_twice():
     """It sends what there was of the answer once more, in one chunk with the first new word."""
     begun = (Message("user", "Count to five."), Message("assistant", "One, two,"))
