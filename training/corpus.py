@@ -13,7 +13,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.text_file import read_text
 
 FOLDER = Path(__file__).with_name("corpus")
-TOPICS = ("guide.md", "product.md", "chat.md", "speculation.md", "machine.md", "talk.md")
+TOPICS = ("guide.md", "product.md", "models.md", "chat.md", "speculation.md", "machine.md", "talk.md")
 MIN_PHRASINGS = 13  # twelve to learn from, one kept from training
 FOLLOW_UPS = ("more", "example", "shorter")
 NOTHING_MORE = "That is all I know about it. Ask me about another part of localspec."

@@ -11,6 +11,7 @@ import tomllib
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 import click
 import pytest
@@ -43,6 +44,9 @@ PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
 CAPITALS = {"MODEL": "guide", "PROMPT": "Hello", "NAME": "nord", "WORDS": "draft"}  # and ID, a chat's
 MEASURING = ("measure", "sweep")
 TWO = tuple(prompts.Prompt(GUIDE, question) for question in QUESTIONS[:2])
+ELSEWHERE = re.compile(
+    r"^localspec (pull|rm|serve|stop) |^localspec serve$|pair [A-Z]|ORG/|ollama:|qwen3-8b|smollm2|--(server|batch) "
+)
 SHAPES = "python -m benchmarks.shapes"  # which imports all that can be measured, for five seconds
 TERMINALS_OWN = {"Ctrl+Shift+V"}
 PYTHONS_OWN = {"chat.send"}
@@ -69,6 +73,21 @@ def is_name(words: str) -> bool:
             return False
         command = command.commands[word]
     return True
+
+
+def is_understood(words: str) -> bool:
+    """Of a command with all its flags and arguments, which is not run."""
+    command, typed = cast(click.Command, cli), words.split()[1:]
+    while isinstance(command, click.Group) and typed and typed[0] in command.commands:
+        command = command.commands[typed.pop(0)]
+    is_bare = not typed
+    try:
+        command.make_context(words, typed)
+    except click.MissingParameter:
+        return is_bare
+    except click.UsageError:
+        return False
+    return not isinstance(command, click.Group)
 
 
 def slash_commands() -> list[str]:
@@ -136,13 +155,17 @@ def test_a_command_in_a_sentence_runs(
     words: str, history: History, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As in a shell where a question waits to be read, a chat is kept, the editor changes nothing and all is confirmed.
-    Nothing is measured. What only names a command may lack the command's argument, and nothing else."""
+    Nothing is measured. What only names a command may lack the command's argument, and nothing else. What needs the
+    hub, a server or a model that is not here is only read."""
     if "--plot" in words:
         pytest.importorskip("matplotlib")
     examples = CAPITALS | {"ID": chat(history, "A draft?", "Tokens.")[0].chat_id}
     filled = re.sub(rf"\[?\b({'|'.join(examples)})\b\]?", lambda found: examples[found[1]], words)
     monkeypatch.setenv("EDITOR", "true")
     monkeypatch.setattr("localspec.cli.history.confirmed", lambda _: True)
+    if ELSEWHERE.search(words):
+        assert is_understood(words)
+        return
     for name in MEASURING:
         monkeypatch.setattr(f"localspec.bench.options.{name}", unmeasured)
     code, said = typed(without_shell(filled)[0], b"What is a draft?", monkeypatch), capfd.readouterr().err
@@ -228,6 +251,12 @@ def test_a_flag_and_a_variable_that_an_answer_names_exist() -> None:
     source = "".join(file.read_text() for file in (ROOT / "localspec").rglob("*.py"))
     variables = {str(one.envvar) for one in parameters(cli)} | set(re.findall(r"LOCALSPEC_[A-Z_]+", source))
     assert {name for text in ANSWERS for name in re.findall(r"LOCALSPEC_[A-Z_]+", text)} - variables == set()
+
+
+def test_a_command_that_is_only_read_must_be_right() -> None:
+    right = ["localspec pull ORG/NAME", "localspec pull", "localspec rm", "localspec pull qwen3-8b --draft none -y"]
+    wrong = ["localspec pull a/b c/d", "localspec pull a/b --hurry", "localspec get a/b", "localspec rm --yes"]
+    assert [is_understood(words) for words in right + wrong] == [True] * 4 + [False] * 4
 
 
 def test_a_flag_or_a_command_that_never_existed_is_found() -> None:
