@@ -48,18 +48,27 @@ class Proposal(Record, frozen=True):
     p_target: float | None = None
 
 
+class Likely(Record, frozen=True):
+    """A token that could stand in a place, with its log-probability there."""
+
+    id: int
+    text: str
+    logprob: float
+
+
 class Token(Record, frozen=True):
     """One committed token: its source; if it was drafted, its position in the draft and the kind of its `drafter`.
 
     "edited" is a word of the user's in an answer: never encoded, its `id` is -1. `text` is "" while the token ends
-    inside a character; the token that completes it carries the whole.
+    inside a character; the token that completes it carries the whole. `logprobs`, where they were asked for: its own,
+    then the likeliest.
     """
 
     id: int
     text: str
     source: Source
     pos: int | None = None
-    logprob: float | None = None
+    logprobs: tuple[Likely, ...] = ()
     alt: Proposal | None = None
     drafter: str = ""
 

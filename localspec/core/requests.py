@@ -21,6 +21,7 @@ PROBE_EVERY = 16  # rounds
 RANDOM_SEED = -1  # a new one every time, also where an option of lower precedence has a seed
 MAX_DRAFT = 16  # tokens
 MOST_BEAMS = 64
+MOST_LIKELIEST = 20  # log-probabilities beside a token's own; as many as OpenAI gives
 MOST_TOKENS = 1 << 20  # of one answer, where the user sets a limit
 MOST_PARALLEL = 64  # answers at once
 LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
@@ -287,6 +288,8 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     both probabilities, which costs a little time.
     `template` replaces the model's own. `references`: texts that a look-up may copy from, of a kind the newest first;
     they change no answer. `beams`: so many texts are searched for the likeliest, without drafts; 1 is no search.
+    `logprobs`: tokens come with their log-probabilities to the target, before temperature and cuts, and with those of
+    so many of the likeliest in their place.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -302,6 +305,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     template: Template | None = None
     references: tuple[Reference, ...] = ()
     beams: int = 1
+    logprobs: int | None = None
 
     def __post_init__(self) -> None:
         """UsageError for what is no Unicode text, such as half of a character that needs two."""

@@ -92,13 +92,17 @@ class DraftProbabilities:
     target: tuple[float | None, ...] = ()
 
 
+Logprobs = tuple[tuple[int, float], ...]
+"""Ids with their log-probabilities in one token's place: its own first, then the likeliest."""
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """The result of a round: `tokens` were committed, the first `accepted` of them drafted.
 
     `draft`: the proposed tokens, and `drafters` the kind of each; the last `ignored` of them are behind the end of the
     answer, never tested. `choice`: what the policy asked for. `ended`: why the generation stops here, if it does.
-    `seconds` cover the whole round. `probabilities` are the draft's, if they were asked for.
+    `seconds` cover the whole round. `probabilities` are the draft's and `logprobs` the tokens', if they were asked for.
     """
 
     tokens: tuple[int, ...]
@@ -111,6 +115,7 @@ class Round:
     probabilities: DraftProbabilities | None = None
     drafters: tuple[str, ...] = ()
     choice: Choice = PLAIN
+    logprobs: tuple[Logprobs, ...] = ()
 
     @property
     def seconds(self) -> float:

@@ -6,10 +6,12 @@ only.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from localspec.engine.protocols import Draft, DraftProbabilities, Sampler
+from localspec.engine.protocols import Draft, DraftProbabilities, Round, Sampler
 from localspec.engine.session import Session
 
 
@@ -37,6 +39,10 @@ class RecordingSampler:
             target=tuple(probability(logits[:-1], draft.tokens).tolist()),
         )
         return found
+
+    def recorded(self, done: Round) -> Round:
+        """The last round, with its draft's probabilities."""
+        return replace(done, probabilities=self.probabilities)
 
 
 def probability(logits: Tensor, tokens: Tensor) -> Tensor:

@@ -141,7 +141,7 @@ class LLM:
         """The loaded model, its drafter and its memory."""
         return self._slots.ready
 
-    def stream(
+    def stream(  # noqa: PLR0913 - the options of an answer
         self,
         prompt: str | Messages,
         *,
@@ -151,13 +151,15 @@ class LLM:
         speculate: bool | None = None,
         references: Sequence[Reference] = (),
         beams: int = 1,
+        logprobs: int | None = None,
         **sampling: Any,
     ) -> Stream:
         """Events of one answer. A string is completed as it is; messages go through the chat template.
 
         `continues`: the last message is the assistant's, and goes on. `speculate`: with drafts, or without.
         `references`: texts that a look-up may copy from, the newest first. `beams`: search so many texts for the
-        likeliest, without drafts and without sampling.
+        likeliest, without drafts and without sampling. `logprobs`: each Token has its log-probability, before
+        temperature and cuts, and those of so many likeliest tokens, 0 to 20.
         sampling: the fields of SamplingOptions (temperature, seed, …).
         """
         asked = request_of(
@@ -168,6 +170,7 @@ class LLM:
             speculate=speculate,
             references=references,
             beams=beams,
+            logprobs=logprobs,
             **sampling,
         )
         return self.answer(asked)
@@ -322,7 +325,7 @@ class ChatStream:
         return self._stream.result()
 
 
-def request_of(
+def request_of(  # noqa: PLR0913 - the options of an answer
     prompt: str | Messages,
     *,
     max_tokens: int | None = None,
@@ -331,6 +334,7 @@ def request_of(
     speculate: bool | None = None,
     references: Sequence[Reference] = (),
     beams: int = 1,
+    logprobs: int | None = None,
     **sampling: Any,
 ) -> GenerateRequest:
     """The request record of `LLM.stream`'s arguments."""
@@ -347,6 +351,7 @@ def request_of(
         speculate=speculate,
         references=tuple(references),
         beams=beams,
+        logprobs=logprobs,
     )
 
 

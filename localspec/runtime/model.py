@@ -32,6 +32,7 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.table import LOOKUP, check_exit
 from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
+from localspec.engine.logprob_sampler import LogprobSampler
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.passes import can_batch
 from localspec.engine.policy.steerable import SteerablePolicy
@@ -322,11 +323,25 @@ class Model:
         defaults = self._parts.defaults if request.beams == 1 else greedy(self._parts.defaults)
         self._sampling = resolve_sampling(request.sampling, defaults, usable=prompter.num_ids)
         self._look = FirstLook(make_sampler(self._sampling, greedy_draft=self._parts.drafting.greedy))
-        sampler: Sampler = RecordingSampler(self._look) if request.draft_probabilities else self._look
+        sampler, self._recording = self._recorded(request, prompter.num_ids)
         self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
         if request.continues:
             return go_on(request, prompter, self._session.tokens, stop_ids)
         return self._prompt(request, prompter), Writer(prompter.tokenizer, request.stop)
+
+    def _recorded(
+        self, request: GenerateRequest, usable: int
+    ) -> tuple[Sampler, list[RecordingSampler | LogprobSampler]]:
+        """The answer's sampler, around which stand those that record what was asked for."""
+        sampler: Sampler = self._look
+        recording: list[RecordingSampler | LogprobSampler] = []
+        if request.logprobs is not None:
+            sampler = LogprobSampler(sampler, request.logprobs, usable)
+            recording.append(sampler)
+        if request.draft_probabilities:
+            sampler = RecordingSampler(sampler)
+            recording.append(sampler)
+        return sampler, recording
 
     def _begin_translating(self, request: GenerateRequest, ids: list[int]) -> None:
         """Gives the conversation to a drafter with another tokenizer."""
@@ -371,7 +386,7 @@ class Model:
 
     def _steps(self, writer: Writer, request: GenerateRequest) -> Iterator[tuple[Round, Step]]:
         session, policy = self._session, self._policy(request)
-        sampler, most = session.sampler, session.tokens_left + 1 if request.max_tokens is None else request.max_tokens
+        most = session.tokens_left + 1 if request.max_tokens is None else request.max_tokens
         last = len(session.tokens) + most
         rounds = (
             self._sparing_memory(lambda: decode(session, policy, max_tokens=last - len(session.tokens)))
@@ -379,7 +394,9 @@ class Model:
             else self._searched(request.beams, most)
         )
         for bare in rounds:
-            done = replace(bare, probabilities=sampler.probabilities) if isinstance(sampler, RecordingSampler) else bare
+            done = bare
+            for sampler in self._recording:
+                done = sampler.recorded(done)
             step = writer.step(done, len(session.tokens) - len(done.tokens), shared=self._is_shared(done))
             session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step

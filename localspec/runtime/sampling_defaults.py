@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any  # Any: generation_config.json is the model's
 
 from localspec.core.errors import UsageError
-from localspec.core.requests import MOST_BEAMS, SAMPLING_FIELDS, GenerateRequest, SamplingOptions
+from localspec.core.requests import MOST_BEAMS, MOST_LIKELIEST, SAMPLING_FIELDS, GenerateRequest, SamplingOptions
 from localspec.engine.sampling import Sampling
 from localspec.models.catalog import Entry
 from localspec.models.checkpoint import Snapshot
@@ -52,8 +52,12 @@ def check_limits(request: GenerateRequest) -> None:
         raise UsageError(f"max_tokens {request.max_tokens} is out of range.", hint="Use 1 or more.")
     if not 1 <= request.beams <= MOST_BEAMS:
         raise UsageError(f"beams {request.beams} is out of range.", hint=f"Use 1 to {MOST_BEAMS}.")
+    if request.logprobs is not None and not 0 <= request.logprobs <= MOST_LIKELIEST:
+        raise UsageError(f"logprobs {request.logprobs} is out of range.", hint=f"Use 0 to {MOST_LIKELIEST}.")
     if request.beams > 1:
         check_greedy(request.sampling)
+        if request.logprobs is not None:
+            raise UsageError("A beam search reports no log-probabilities.", hint="Leave out beams or logprobs.")
 
 
 def check_greedy(options: SamplingOptions) -> None:

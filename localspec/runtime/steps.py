@@ -9,9 +9,11 @@ from collections.abc import Sequence
 
 from tokenizers import Tokenizer
 
-from localspec.core.events import Proposal, Source, Step, Token
+from localspec.core.events import Likely, Proposal, Source, Step, Token
 from localspec.engine.protocols import Round
 from localspec.models.detokenize import REPLACEMENT, Detokenizer
+
+LEAST_LOGPROB = -9999.0  # JSON has no infinity
 
 
 class Writer:
@@ -52,18 +54,26 @@ class Writer:
         )
 
     def token(self, done: Round, position: int, text: str) -> Token:
+        id, likely = done.tokens[position], self.likely(done, position)
         if position < done.accepted:
             drafter = done.drafters[position] if done.drafters else ""
-            return Token(done.tokens[position], text, "draft", pos=position, drafter=drafter)
+            return Token(id, text, "draft", pos=position, drafter=drafter, logprobs=likely)
         missed = done.accepted < done.drafted
         source: Source = "fix" if missed else "bonus" if done.drafted else "plain"
-        return Token(done.tokens[position], text, source, alt=self.proposal(done, position) if missed else None)
+        alt = self.proposal(done, position) if missed else None
+        return Token(id, text, source, alt=alt, logprobs=likely)
+
+    def likely(self, done: Round, position: int) -> tuple[Likely, ...]:
+        found = done.logprobs[position] if done.logprobs else ()
+        return tuple(Likely(id, self.spelled(id), max(value, LEAST_LOGPROB)) for id, value in found)
+
+    def spelled(self, id: int) -> str:
+        return self.tokenizer.decode([id], skip_special_tokens=False)
 
     def proposal(self, done: Round, position: int) -> Proposal:
-        text = self.tokenizer.decode([done.draft[position]], skip_special_tokens=False)
         known = done.probabilities
         both = (known.drafter[position], known.target[position]) if known else ()
-        return Proposal(done.draft[position], text, *both)
+        return Proposal(done.draft[position], self.spelled(done.draft[position]), *both)
 
     def release(self, piece: str) -> str:
         """The text that may be shown now; what could begin a stop string waits."""

@@ -5,7 +5,7 @@ Knows no HTTP and no engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from secrets import token_hex
 from time import time
@@ -17,6 +17,7 @@ from localspec.core.events import AnyEvent, Done, Notice, Ready, SpecCard, Stats
 from localspec.runtime.stats import Tally
 from localspec.serve.bodies import Asked
 from localspec.serve.figures import own_figures, timings, usage
+from localspec.serve.logprobs import chat_logprobs, completion_logprobs
 
 Kind = Literal["chat", "completion"]
 FINISHED = {"context": "length"}  # OpenAI has no word for a full context; every other reason is a word of its own
@@ -74,12 +75,12 @@ class Reply:
 
     def chunk(self, step: Step) -> Iterator[dict[str, Any]]:
         """What one round added; nothing where all of its text is held back and its tokens were not asked for."""
-        if not step.text and not self.asked.tokens:
+        if not step.text and not self.asked.tokens and not self.has_logprobs:
             return
         who = {"localspec": msgspec.to_builtins(step)} if self.asked.tokens else {}
         choice = {"delta": {"content": step.text, **who}} if self.kind == "chat" else {"text": step.text, **who}
         more = {"timings": timings(self.stats)} if self.asked.timings_per_token else {}
-        yield self._chunk(choice, **more)
+        yield self._chunk({**choice, "logprobs": self._logprobs(step.tokens)}, **more)
 
     def closing(self) -> Iterator[dict[str, Any]]:
         """The last chunks: why it ended, then the usage where it was asked for; the very last has the figures."""
@@ -98,14 +99,27 @@ class Reply:
         said = (
             {"message": {"role": "assistant", "content": text, **who}} if self.kind == "chat" else {"text": text, **who}
         )
-        choice = {"index": 0, **said, "logprobs": None, "finish_reason": self.finish_reason}
+        choice = {"index": 0, **said, "logprobs": self._logprobs(self.tokens), "finish_reason": self.finish_reason}
         return {**self._head(WHOLE), "choices": [choice], "usage": usage(self.stats), **self._figures()}
+
+    @property
+    def has_logprobs(self) -> bool:
+        return self.asked.request.logprobs is not None
+
+    def _logprobs(self, tokens: Sequence[Token]) -> dict[str, Any] | None:
+        """The log-probabilities of these tokens, the last of the answer so far."""
+        if not self.has_logprobs:
+            return None
+        if self.kind == "chat":
+            return chat_logprobs(tokens)
+        behind = sum(len(token.text) for token in tokens)
+        return completion_logprobs(tokens, sum(len(token.text) for token in self.tokens) - behind)
 
     def _head(self, objects: dict[Kind, str]) -> dict[str, Any]:
         return {"id": self.id, "object": objects[self.kind], "created": self.created, "model": self.model}
 
     def _chunk(self, choice: dict[str, Any], **more: Any) -> dict[str, Any]:
-        whole = {"index": 0, **choice, "logprobs": None}
+        whole = {"index": 0, "logprobs": None, **choice}
         return {**self._head(CHUNK), "choices": [{"finish_reason": None, **whole}], **more}
 
     def _figures(self) -> dict[str, Any]:

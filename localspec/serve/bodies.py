@@ -14,6 +14,7 @@ import msgspec
 from localspec.core.errors import UsageError
 from localspec.core.events import DraftLength, Mode
 from localspec.core.requests import (
+    MOST_LIKELIEST,
     SAMPLING_FIELDS,
     GenerateRequest,
     Message,
@@ -31,6 +32,7 @@ ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "us
 FIELD = re.compile(r"(?P<fault>.*?)(?: - at `\$\.?(?P<field>.*)`)?", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
 NO_TOOLS = "the models here are not asked to call tools."
+Likeliest = Annotated[int, msgspec.Meta(ge=0, le=MOST_LIKELIEST)]
 Test = Callable[[Any], bool]
 
 
@@ -84,7 +86,6 @@ class Body(Wire, frozen=True, kw_only=True):
     localspec: SpecFields | None = None
     # only refused, where they ask for something
     n: int | None = None
-    logprobs: Any = None
     logit_bias: Any = None
     frequency_penalty: float | None = None
     presence_penalty: float | None = None
@@ -93,7 +94,8 @@ class Body(Wire, frozen=True, kw_only=True):
 class ChatBody(Body, frozen=True, kw_only=True):
     messages: Annotated[list[ChatMessage], msgspec.Meta(min_length=1, max_length=MOST_MESSAGES)]
     max_completion_tokens: int | None = None
-    top_logprobs: Any = None
+    logprobs: bool | None = None
+    top_logprobs: Likeliest | None = None
     tools: Any = None
     tool_choice: Any = None
     functions: Any = None
@@ -106,6 +108,7 @@ class ChatBody(Body, frozen=True, kw_only=True):
 
 class CompletionBody(Body, frozen=True, kw_only=True):
     prompt: str | list[Any]
+    logprobs: Likeliest | None = None
     echo: bool | None = None
     suffix: str | None = None
     best_of: int | None = None
@@ -153,8 +156,6 @@ def nothing(value: Any) -> bool:
 NEVER_MIND: dict[str, tuple[Test, str]] = {  # what each of these may be, and why it may be nothing else
     "n": (one, "one answer is written to a request; send it again for another."),
     "best_of": (one, "one answer is written to a request; send it again for another."),
-    "logprobs": (lambda value: value is None or value is False, "the engine reports no log-probabilities."),
-    "top_logprobs": (nothing, "the engine reports no log-probabilities."),
     "logit_bias": (nothing, "use repetition_penalty, or a stop text."),
     "frequency_penalty": (nothing, "use repetition_penalty."),
     "presence_penalty": (nothing, "use repetition_penalty."),
@@ -181,16 +182,21 @@ def chat_request(content: bytes) -> Asked:
     limit = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     named = "max_tokens" if body.max_completion_tokens is None else "max_completion_tokens"
     continues = messages[-1].role == "assistant" and bool(messages[-1].content)
-    request = GenerateRequest(messages=messages, max_tokens=checked_limit(named, limit), continues=continues)
+    if body.top_logprobs is not None and not body.logprobs:
+        message = "'top_logprobs' needs 'logprobs': true."
+        raise RequestRefused(400, message, parameter="top_logprobs", code="out_of_range")
+    logprobs = (body.top_logprobs or 0) if body.logprobs else None
+    request = GenerateRequest(
+        messages=messages, max_tokens=checked_limit(named, limit), continues=continues, logprobs=logprobs
+    )
     return msgspec.structs.replace(asked(body, request), limit_field=named)
 
 
 def completion_request(content: bytes) -> Asked:
     """The request in the body of a completion."""
     body = decoded(COMPLETION, content)
-    return asked(
-        body, GenerateRequest(prompt=one_prompt(body.prompt), max_tokens=checked_limit("max_tokens", body.max_tokens))
-    )
+    limit = checked_limit("max_tokens", body.max_tokens)
+    return asked(body, GenerateRequest(prompt=one_prompt(body.prompt), max_tokens=limit, logprobs=body.logprobs))
 
 
 def decoded(decoder: msgspec.json.Decoder[B], content: bytes) -> B:

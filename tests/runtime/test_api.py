@@ -946,3 +946,19 @@ def test_nothing_asks_the_network_unless_the_user_says_so(
         monkeypatch.setenv("HF_HUB_OFFLINE", said)
     with open_target(models):
         assert os.environ["HF_HUB_OFFLINE"] == (said or "1")
+
+
+def test_each_token_has_its_log_probability_and_the_likeliest(llm: LLM):
+    plain = llm.generate(STORY, max_tokens=12, temperature=0)
+    result = llm.generate(STORY, max_tokens=12, temperature=0, logprobs=2)
+    assert [token.id for token in result.tokens] == [token.id for token in plain.tokens]
+    for token in result.tokens:
+        own, first, second = token.logprobs
+        assert (own.id, own.logprob) == (token.id, first.logprob)  # it is greedy
+        assert 0 > first.logprob >= second.logprob
+
+
+@pytest.mark.parametrize("count", [-1, 21])
+def test_a_number_of_likeliest_tokens_out_of_range_is_refused(llm: LLM, count: int):
+    with pytest.raises(UsageError, match=f"logprobs {count} is out of range"):
+        llm.generate(STORY, logprobs=count)

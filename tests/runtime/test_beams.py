@@ -91,6 +91,11 @@ def test_sampling_is_refused_by_name(llm: LLM, options: dict[str, Any]):
         llm.generate(STORY, beams=2, **options)
 
 
+def test_log_probabilities_are_refused(llm: LLM):
+    with pytest.raises(UsageError, match="beam search reports no log-probabilities"):
+        llm.generate(STORY, beams=2, logprobs=1)
+
+
 def test_a_penalty_and_temperature_0_are_not_refused(llm: LLM):
     usual = llm.generate(STORY, beams=3, max_tokens=20, temperature=0)
     other = llm.generate(STORY, beams=3, max_tokens=20, repetition_penalty=1.8)

@@ -31,8 +31,6 @@ UNSUPPORTED: dict[str, Any] = {
     "functions": [{"name": "f"}],
     "function_call": {"name": "f"},
     "n": 2,
-    "logprobs": True,
-    "top_logprobs": 3,
     "logit_bias": {"50256": -100},
     "frequency_penalty": 0.5,
     "presence_penalty": -0.5,
@@ -87,7 +85,8 @@ async def test_what_asks_for_nothing_and_what_is_unknown_is_ignored():
         ({"echo": True}, "echo"),
         ({"suffix": "end"}, "suffix"),
         ({"best_of": 3}, "best_of"),
-        ({"logprobs": 0}, "logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 21}, "logprobs"),
         ({"prompt": ["a", "b"]}, "prompt"),
         ({"prompt": [1, 2]}, "prompt"),
         ({"prompt": [[1]]}, "prompt"),
@@ -103,6 +102,9 @@ async def test_a_completion_is_one_text_continued(fields: dict[str, Any], parame
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"logprobs": 1}, "logprobs"),
+    ({"top_logprobs": 3}, "top_logprobs"),
+    ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
     ({"max_tokens": 0}, "max_tokens"),
     ({"max_tokens": -1}, "max_tokens"),
     ({"max_tokens": 8193}, "max_tokens"),

@@ -136,6 +136,31 @@ def test_fields_of_our_own_go_through_extra_body(client, hello):
     assert "".join(token["text"] for token in tokens) == answer.choices[0].message.content
 
 
+def test_log_probabilities_are_those_of_the_tokens_whole_and_streamed(client, hello):
+    whole = client.chat.completions.create(**CHAT, logprobs=True, top_logprobs=3)
+    assert whole.choices[0].message.content == hello.choices[0].message.content
+    content = whole.choices[0].logprobs.content
+    assert len(content) == whole.usage.completion_tokens
+    assert all(one.logprob <= 0 and len(one.top_logprobs) == 3 for one in content)
+    assert [one.token for one in content] == [one.top_logprobs[0].token for one in content]  # it is greedy
+    assert bytes(content[0].bytes).decode() == content[0].token
+    chunks = list(client.chat.completions.create(**CHAT, logprobs=True, top_logprobs=3, stream=True))
+    streamed = [one for chunk in chunks if (found := chunk.choices[0].logprobs) for one in found.content]
+    assert [(one.token, round(one.logprob, 3)) for one in streamed] == [
+        (one.token, round(one.logprob, 3)) for one in content
+    ]
+
+
+def test_log_probabilities_of_a_completion(client):
+    found = client.completions.create(model="guide", prompt="A drafter", max_tokens=8, temperature=0, logprobs=2)
+    (choice,) = found.choices
+    known = choice.logprobs
+    assert len(known.tokens) == len(known.token_logprobs) == len(known.top_logprobs) == len(known.text_offset) == 8
+    assert all(len(one) == 2 for one in known.top_logprobs)
+    assert known.text_offset[0] == 0
+    assert choice.text[known.text_offset[3] :].startswith(known.tokens[3])
+
+
 # --- what is refused
 
 
@@ -145,8 +170,7 @@ def test_fields_of_our_own_go_through_extra_body(client, hello):
         ({"tools": [A_TOOL]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
-        ({"logprobs": True, "top_logprobs": 3}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"logit_bias": {"5": 10}}, "logit_bias"),
         ({"frequency_penalty": 1.0}, "frequency_penalty"),

@@ -142,8 +142,8 @@ STEP = {
     "type": "step",
     "kind": "draft",
     "tokens": [
-        {"id": 1, "text": "Hello", "source": "draft", "pos": 0, "logprob": None, "alt": None, "drafter": "model"},
-        {"id": 2, "text": " there", "source": "fix", "pos": None, "logprob": None, "alt": None, "drafter": ""},
+        {"id": 1, "text": "Hello", "source": "draft", "pos": 0, "logprobs": [], "alt": None, "drafter": "model"},
+        {"id": 2, "text": " there", "source": "fix", "pos": None, "logprobs": [], "alt": None, "drafter": ""},
     ],
     "drafted": 3,
     "accepted": 1,
