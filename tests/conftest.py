@@ -132,6 +132,14 @@ def warm_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("localspec.models.sandbox.subprocess", warm)
 
 
+@pytest.fixture
+def warm_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hub's processes are forks of one: a new one would import for seven tenths of a second."""
+    if sys.platform == "linux":
+        warm = importlib.import_module("tests.support.warm_hub")
+        monkeypatch.setattr("localspec.hub.process.subprocess", warm)
+
+
 @pytest.fixture(autouse=True)
 def no_desktop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests keeps what is on their clipboard."""

@@ -33,8 +33,3 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which what one run has checked, the next need not."""
     folders = {f"LOCALSPEC_{kind}_DIR": str(tmp_path_factory.mktemp(kind.lower())) for kind in ("STATE", "DATA")}
     return {**os.environ, **folders}
-
-
-@pytest.fixture
-def warm_sandboxes() -> None:
-    """As users have them: it is they who are attacked, and whose memory is measured."""

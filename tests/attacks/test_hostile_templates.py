@@ -156,7 +156,7 @@ import resource
 from localspec.core.errors import CheckpointError
 from tests.attacks.test_hostile_templates import *
 box = Sandbox()
-for source in [source for source in BOMBS if "set ns" in source][:4]:
+for source in [source for source in BOMBS if "set ns" in source][: int(sys.argv[1])]:
     with pytest.raises(CheckpointError):
         answer(box, source)
 box.close()
@@ -164,7 +164,10 @@ print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
 """
 
 
-def test_the_sandbox_never_takes_a_gigabyte() -> None:
-    """In a process whose children are sandboxes alone: what the largest of them held at its peak, in kilobytes."""
-    printed = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True).stdout
+@pytest.mark.parametrize("bombs", [1, pytest.param(7, marks=pytest.mark.slow)])
+def test_the_sandbox_never_takes_a_gigabyte(bombs: int) -> None:
+    """As users have it, in a process whose children are sandboxes alone: what the largest of them held at its peak, in
+    kilobytes."""
+    words = [sys.executable, "-c", PEAK, str(bombs)]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert 50 << 10 < int(printed) < 600 << 10

@@ -34,7 +34,7 @@ from tests.conftest import Program
 from tests.support.fake_hub import Account, FakeHub, FakeRepository
 from tests.support.hub_clients import guide, guide_draft
 
-pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder")]
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "warm_hub")]
 
 LAYERSKIP = "facebook/layerskip-llama2-7B"
 QUESTION = "What is speculative decoding?"

@@ -117,6 +117,7 @@ def texts_together(requests: list[Asked], target: Batched, small: Batched) -> li
     return texts
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("drafter", ["off", "look-up", "early exit", "model", "mixed"])
 def test_every_text_is_the_one_it_has_alone(kind: str, drafter: str):
@@ -161,6 +162,7 @@ def test_nobody_waits_for_a_whole_prompt(monkeypatch: pytest.MonkeyPatch):
     assert max(rows) == PREFILL_CHUNK
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["int8", "float64"])
 @pytest.mark.parametrize("seed", range(2))
 def test_requests_that_come_and_go_at_random(kind: str, seed: int):

@@ -77,6 +77,7 @@ def prompts(count: int, seed: int) -> list[list[int]]:
     return [[dice.randrange(VOCAB) for _ in range(dice.randint(1, 9))] for _ in range(count)]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("ends", ENDS)
 @pytest.mark.parametrize("beams", [2, 3, 5])
 def test_the_text_is_transformers_own_in_float64(beams: int, ends: str):

@@ -89,17 +89,17 @@ def regret(cost: Cost, accept: Accept, clock: Callable[[Cost, random.Random], Co
     return fmean(true_cost(rounds, cost) for rounds in runs) / best_constant(cost, accept)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize(("cost", "accept"), GRID)
 def test_auto_costs_at_most_three_per_cent_more_than_the_best_constant(cost: str, accept: str):
     assert regret(COSTS[cost], ACCEPTS[accept], steady, range(FEW_SEEDS)) <= LIMIT
 
 
-HARDEST = [("flat offload", "0"), ("cliff at 2", "rising"), ("step at 1", "rising"), ("cheap draft", ".9")]
+HARDEST = [("cliff at 2", "rising"), ("flat offload", "0"), ("step at 1", "rising"), ("cheap draft", ".9")]
 
 
-@pytest.mark.sampled(5)
-@pytest.mark.parametrize("clock", ["noisy", "hiccups"])
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("clock", ["hiccups", "noisy"])
 @pytest.mark.parametrize(("cost", "accept"), HARDEST)
 def test_auto_holds_on_a_noisy_clock_where_that_is_hardest(cost: str, accept: str, clock: str):
     assert regret(COSTS[cost], ACCEPTS[accept], CLOCKS[clock], range(MANY_SEEDS)) <= LIMIT
@@ -118,8 +118,8 @@ def test_auto_holds_on_seeds_it_was_not_tuned_on(cost: str, accept: str):
     assert regret(COSTS[cost], ACCEPTS[accept], steady, range(1000, 1040)) <= LIMIT
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(("cost", "accept"), [("early exit", ".7"), ("step at 1", ".5"), ("cliff at 2", "rising")])
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(("cost", "accept"), [("cliff at 2", "rising"), ("early exit", ".7"), ("step at 1", ".5")])
 def test_the_expected_cost_is_what_many_tokens_cost(cost: str, accept: str):
     """The yardstick itself, within two per cent over 60,000 tokens."""
     for k in range(9):
@@ -166,12 +166,11 @@ def share_of_best(rounds: list[Round], best: set[int]) -> float:
 def test_the_limit_would_notice_a_poor_policy():
     """Heuristic lengths and any one constant exceed it somewhere by far."""
     for make in (Heuristic, lambda: Constant(0), lambda: Constant(4), lambda: Constant(8)):
-        worst = max(
+        assert any(
             true_cost(world(make(), COSTS[cost], ACCEPTS[accept], tokens=TOKENS), COSTS[cost])
-            / best_constant(COSTS[cost], ACCEPTS[accept])
+            > 1.5 * best_constant(COSTS[cost], ACCEPTS[accept])
             for cost, accept in GRID
         )
-        assert worst > 1.5
 
 
 class Changing:
@@ -195,7 +194,7 @@ class Changing:
 CHANGES = [(".9", "0"), ("0", ".9"), (".98", ".2"), (".2", ".98"), ("falling", ".98"), ("rising", "0")]
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 @pytest.mark.parametrize("cost", ["early exit", "cheap draft"])
 def test_auto_recovers_when_acceptance_changes(cost: str, before: str, after: str):

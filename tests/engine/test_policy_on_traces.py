@@ -47,13 +47,14 @@ def answers(seed: int = 0) -> tuple[Answer, ...]:
 @cache
 def best_fixed(machine: str, drafters: str) -> float:
     """Answer by answer, the least that any one drafter with any one length takes, or plain decoding without a scan;
-    mean over the coins, whose luck is no drafter's merit."""
+    mean over the coins, whose luck is no drafter's merit, where coins are thrown."""
     on, total = MACHINES[machine], 0.0
     for answer in zip(*map(answers, SEEDS), strict=True):
-        fixed = [fmean(spent(play(Constant(0), each, on, "")) for each in answer)]
+        fixed = [spent(play(Constant(0), answer[0], on, ""))]
         for drafter, lengths in ALONE.items():
+            played = answer if drafter == "exit" else answer[:1]
             if drafter in drafters:
-                fixed += [fmean(spent(play(Constant(k), each, on, drafter)) for each in answer) for k in lengths]
+                fixed += [fmean(spent(play(Constant(k), each, on, drafter)) for each in played) for k in lengths]
         total += min(fixed)
     return total
 
@@ -75,6 +76,7 @@ def test_auto_is_near_the_best_fixed_choice_of_every_answer(drafters: str, machi
     assert took(machine, drafters) <= MIXED * best_fixed(machine, drafters)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_mixed_drafter_is_not_behind_the_better_of_its_parts(machine: str):
     assert took(machine, "lookup+exit") <= PARTS * min(took(machine, "lookup"), took(machine, "exit"))

@@ -41,7 +41,7 @@ from tests.support.fake_hub import HANG, Cut, FakeHub, FakeRepository
 from tests.support.fake_hub import Account as FakeAccount
 from tests.support.pull_stage import ANA, MEBI, NAME, WEIGHTS, as_planned, child, hub, model
 
-pytestmark = pytest.mark.heavy
+pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("warm_hub")]
 
 __all__ = ["child", "hub"]
 MODEL = model()
@@ -58,6 +58,13 @@ def planned(answers: list[Answer]) -> PullPlan:
     return answers[-1]
 
 
+@pytest.fixture
+def spawned(warm_hub: None, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ARG001 - behind it
+    """The hub's process is started as users have it."""
+    monkeypatch.setattr(process, "subprocess", subprocess)
+
+
+@pytest.mark.usefixtures("spawned")
 def test_from_a_name_to_a_folder(hub: FakeHub):
     """The plan, and what happens when the caller goes on; the whole of it in records."""
     events = list(api.pull_events(REQUEST))
@@ -195,6 +202,7 @@ def test_two_processes_fetch_the_weights_once(hub: FakeHub):
     assert [one.range for one in hub.seen("cdn") if not one.range.startswith("bytes=0-")] == [""]
 
 
+@pytest.mark.usefixtures("spawned")
 def test_what_a_library_prints_goes_to_the_log(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
     """Neither its words nor a traceback reach the parent: an unexpected fault is one of ours."""
     monkeypatch.setattr(process, "CHILD", "tests.support.noisy_child")
@@ -231,6 +239,7 @@ def test_the_token_is_written_nowhere(hub: FakeHub, tmp_path: Path):
     assert not any(ANA.token.encode() in file.read_bytes() for file in written)
 
 
+@pytest.mark.usefixtures("spawned")
 def test_the_token_is_in_no_argument(hub: FakeHub):
     """Check 7: everybody on the machine may read a process's arguments."""
     hub.switches.hold_after = MEBI

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -200,12 +201,15 @@ def test_no_key_no_network(localspec, tmp_path):
 
 
 def test_a_server_with_a_key_from_its_first_line_to_its_last(served: Server, tmp_path: Path):
-    """It shares the other's folders, as two servers of one user do."""
-    file = tmp_path / "key"
+    """It shares the other's folders, as two servers of one user do. On every address, with the key in a file whose name
+    needs quotes."""
+    file = tmp_path / "the key's file"
     file.write_text(KEY + "\n")
     file.chmod(0o600)
-    with started(served.state, served.folder, "--key-file", str(file), "--host", "127.0.0.1") as server:
+    words = ("--key-file", str(file), "--host", "0.0.0.0", "--k", "3")
+    with started(served.state, served.folder, *words) as server:
         server.wait_until_ready()
+        check_printed(server)
         for given in (None, "Bearer wrong", f"Bearer {KEY}x", KEY, f"Basic {KEY}"):
             refused = server.send("GET", "/v1/models", headers={"authorization": given} if given else {})
             assert (refused.status, refused.error["code"]) == (401, "invalid_api_key")
@@ -217,6 +221,18 @@ def test_a_server_with_a_key_from_its_first_line_to_its_last(served: Server, tmp
         check_listed(served, server)
         check_silent(server)
         check_stopped(served, server)
+
+
+def check_printed(server: Server) -> None:
+    """The command that it prints asks it, and what a request leaves open is as its flags say."""
+    assert "--allow-host NAME" in server.printed
+    if shutil.which("curl"):
+        command = server.printed.splitlines()[1]
+        done = subprocess.run(["sh", "-c", command], capture_output=True, timeout=PATIENCE, check=True)
+        assert json.loads(done.stdout)["choices"][0]["message"]["content"]
+    asked = {"prompt": "To stop", "max_tokens": 2, "localspec": {"spec": "on"}}
+    answered = server.send("POST", "/v1/completions", asked, {"authorization": f"Bearer {KEY}"}).json
+    assert (answered["localspec"]["spec"]["mode"], answered["localspec"]["spec"]["k"]) == ("on", 3)
 
 
 def check_listed(first: Server, second: Server) -> None:

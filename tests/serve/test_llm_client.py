@@ -59,7 +59,7 @@ def expected(served: Server) -> str:
     ("path", "stream"),
     [
         pytest.param("", (), id="without v1, streamed"),
-        pytest.param("/v1", ("--no-stream",), id="with v1, whole"),
+        pytest.param("/v1", ("--no-stream",), id="with v1, whole", marks=pytest.mark.slow),
         pytest.param("", ("--no-stream",), id="without v1, whole", marks=pytest.mark.slow),
         pytest.param("/v1", (), id="with v1, streamed", marks=pytest.mark.slow),
     ],

@@ -1,99 +1,25 @@
-"""Sandboxes that start in no time: forks of one process in which all that they import is imported already.
-
-All else is as users have it: a process of its own, its limits, a pipe, a kill. That they can also be spawned, and what
-is in them then, tests/models/test_sandbox.py and tests/attacks see.
+"""Sandboxes that start in no time (forks.py). That they can also be spawned, and what is in them then,
+tests/models/test_sandbox.py and tests/attacks see.
 """
 
 from __future__ import annotations
 
-import io
-import os
-import signal
-import subprocess
-import sys
-from multiprocessing import forkserver, reduction
-from multiprocessing.connection import wait
-from typing import Any
+from tests.support import forks
+from tests.support.forks import DEVNULL, PIPE, TimeoutExpired
 
-PIPE, DEVNULL, TimeoutExpired = subprocess.PIPE, subprocess.DEVNULL, subprocess.TimeoutExpired
+__all__ = ["DEVNULL", "PIPE", "Popen", "TimeoutExpired"]
+SERVER = forks.Server("localspec.models.sandbox_process", __name__)
 
 
-class Server(forkserver.ForkServer):
-    """One for a test's process and the engines that it starts: they are given its address."""
-
-    def ensure_running(self) -> None:
-        if self._forkserver_pid is not None or self._forkserver_address is None:
-            super().ensure_running()
-
-    @property
-    def address(self) -> str:
-        self.ensure_running()
-        return self._forkserver_address
-
-    def join(self, address: str) -> None:
-        """Uses that of another process, which ends it."""
-        self._forkserver_address = address
-        self._forkserver_alive_fd = os.open(os.devnull, os.O_RDONLY)
-
-
-SERVER = Server()
-SERVER.set_forkserver_preload(["localspec.models.sandbox_process", __name__])
-
-
-class Popen:
+class Popen(forks.Fork):
     """In place of subprocess.Popen where the sandbox starts its process."""
 
     def __init__(self, _command: list[str], *, env: dict[str, str], pass_fds: tuple[int, ...], **_streams: int) -> None:
-        orders, stdin = os.pipe()
-        stdout, answers = os.pipe()
-        self._ended, parcel = SERVER.connect_to_new_process([orders, answers, *pass_fds])
-        packed = io.BytesIO()
-        for part in ({}, Start(env)):
-            reduction.dump(part, packed)
-        with open(parcel, "wb") as sent:
-            sent.write(packed.getbuffer())
-        for end in (orders, answers):
-            os.close(end)
-        self.pid = forkserver.read_signed(self._ended)
-        self.stdin, self.stdout = open(stdin, "wb"), open(stdout, "rb")  # noqa: SIM115 - the sandbox closes them
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        return self._seen(0)
-
-    def wait(self, timeout: float | None = None) -> int:
-        found = self._seen(timeout)
-        if found is None:
-            raise TimeoutExpired("a sandbox", timeout or 0)
-        return found
-
-    def _seen(self, timeout: float | None) -> int | None:
-        if self.returncode is None and wait([self._ended], timeout):
-            self.returncode = forkserver.read_signed(self._ended)
-            os.close(self._ended)
-        return self.returncode
-
-    def kill(self) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+        super().__init__(SERVER, Sandboxed(), env, *pass_fds)
 
 
-class Start:
-    """What the fork does."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.environment = environment
-
-    def _bootstrap(self, _parent: Any) -> int:
+class Sandboxed:
+    def main(self, *note: int) -> None:
         from localspec.models.sandbox_process import main
 
-        orders, answers, *note = forkserver._forkserver._inherited_fds  # type: ignore[attr-defined]
-        os.environ.clear()
-        os.environ.update(self.environment)
-        os.dup2(orders, 0)
-        os.dup2(answers, 1)
-        for end in (orders, answers):
-            os.close(end)
-        sys.stdin = open(0, encoding="utf-8")  # noqa: SIM115 - the server has closed its own
         main(*note)
-        return 0
