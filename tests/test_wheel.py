@@ -38,8 +38,8 @@ pytestmark = pytest.mark.heavy
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    build = ["wheel", *OFFLINE, "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)]
-    subprocess.run([*PIP, *build], check=True, timeout=200)
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, check=True, timeout=200, cwd=ROOT, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
 

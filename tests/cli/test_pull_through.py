@@ -16,6 +16,8 @@ import pytest
 
 from localspec.cli.pulling.record import ANSWERS
 from localspec.core import paths
+from localspec.engine.cpu import program
+from localspec.engine.cpu.isa import choose
 from localspec.hub.process import HubProcess
 from localspec.hub.pulls import unfinished
 from localspec.hub.records import (
@@ -50,6 +52,12 @@ kind = "early-exit"
 exit_layer = 2
 source = "how guide was trained"
 """
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> program.Program:
+    """Compiled before any test turns its cache away."""
+    return program.load(choose())
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def logits(model: Path, quant: str, resident: int | None = None, **more: Any) ->
         decoder.close()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_format_packs_to_what_its_floats_pack_to(kind: str, models: Any):
     file, folder = models(kind)

@@ -82,7 +82,7 @@ def read(decoder: PackedDecoder | Decoder) -> Tensor:
     return decoder.forward(torch.arange(CONTEXT) * 37 % decoder.arch.vocab_size)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", MODELS)
 def test_what_is_packed_computes_what_torch_does_with_the_same_tensors(name: str, kind: PackedFormat, engine: Program):

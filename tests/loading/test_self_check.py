@@ -404,7 +404,7 @@ def engine() -> Program:
     return load(choose())
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", ALL)
 def test_every_family_passes_the_self_check_to_the_engine(name: str, kind: Any, engine: Program):

@@ -139,26 +139,25 @@ def chat(question: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": question}]
 
 
-def answers(llm: LLM) -> list[Result]:
+def answers(llm: LLM, questions: tuple[str, ...]) -> list[Result]:
     """Greedy, and drawn with a seed."""
     asked: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 0.8, "top_p": 0.9, "seed": 7}]
-    return [
-        llm.generate(chat(question), max_tokens=LENGTH, **options) for question in QUESTIONS[1:4:2] for options in asked
-    ]
+    return [llm.generate(chat(question), max_tokens=LENGTH, **options) for question in questions for options in asked]
 
 
 def texts(found: list[Result]) -> list[list[int]]:
     return [[token.id for token in one.tokens] for one in found]
 
 
-def test_no_drafter_changes_a_token(opened: Any, file: Path):
+@pytest.mark.parametrize("questions", [QUESTIONS[1:2], pytest.param(QUESTIONS[1:4:2], marks=pytest.mark.slow)], ids=len)
+def test_no_drafter_changes_a_token(questions: tuple[str, ...], opened: Any, file: Path):
     """Greedy or with a seed, whoever drafts, and however many: of the drafts some are accepted, and some are not."""
-    plain = texts(answers(LLM(Slots(drain(attach(opened, "off", "auto"))))))
+    plain = texts(answers(LLM(Slots(drain(attach(opened, "off", "auto")))), questions))
     assert len({tuple(ids) for ids in plain}) == len(plain)
     accepted = rejected = 0
     for draft, k in DRAFTS:
         model = drain(attach(opened, str(file) if draft == "itself" else draft, k))
-        found = answers(LLM(Slots(model)))
+        found = answers(LLM(Slots(model)), questions)
         model.close()
         assert texts(found) == plain
         assert k == "auto" or all(one.stats.draft_n for one in found)

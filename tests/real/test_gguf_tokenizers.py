@@ -159,6 +159,7 @@ def test_ids_and_text_are_those_of_the_tokenizer_that_the_file_was_made_from(thi
         assert decoded[0] == decoded[1], text
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("thing", MODELS, ids=lambda thing: thing.package)
 def test_a_raw_text_opens_as_it_does_with_the_original(thing: Thing):
     assert ours(vocabulary_of(thing)).encode("x").ids == tokenizer_of(thing).encode("x").ids
@@ -212,6 +213,7 @@ def test_tokens_that_end_a_turn_are_those_of_the_models_generation_configs():
     assert smollm2().end_ids == (0, 2)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("thing", MODELS, ids=lambda thing: thing.package)
 def test_a_conversation_is_the_same_ids_in_gguf(thing: Thing):
     vocabulary = vocabulary_of(thing)
