@@ -101,10 +101,10 @@ def without_nothing(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refusal(metadata: Mapping[str, Any]) -> str:
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(CheckpointError) as caught:
         make(without_nothing(metadata))
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
     assert caught.value.message.startswith(WHERE)
     assert "\n" not in caught.value.message
     assert len(caught.value.message) < 300

@@ -161,10 +161,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
 def refusal(folder: Path, quant: str = "nf4") -> str:
     """The one sentence that loading the folder ends in."""
-    start, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    start, before = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(CheckpointError) as caught:
         drain(load_decoder(open_snapshot(folder), Plan(find_format(quant), 64)))
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500 << 10
     assert caught.value.hint
     assert "\n" not in str(caught.value)
