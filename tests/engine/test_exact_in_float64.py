@@ -161,6 +161,7 @@ def test_a_seed_gives_one_text_under_every_drafter_and_policy(
         check_seeded(drafter, POLICIES[policy], prompt, words)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 8])
 def test_a_seed_gives_one_text_under_every_k(k: int, asked: list[list[int]], expected_sampled: list[list[int]]) -> None:
     for drafter in ("another", "exit 2", "n-grams"):

@@ -186,6 +186,7 @@ def short(words: int) -> Lengths:  # noqa: ARG001 - of any length
     return Lengths(8, 8)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("drafter", ["early exit", "a model"])
 def test_a_short_head_is_replayed_too(drafter: str, monkeypatch: pytest.MonkeyPatch):
     """Each drafter has a head of its own: what was recorded with another's is not replayed."""

@@ -301,7 +301,7 @@ def test_whoever_posts_never_waits_and_trouble_is_told_once(
     running.post(talk.answers(answer("an answer")))
     for number in range(1000):
         running.post(talk.asks(str(number)))
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5  # each would have waited for a hundredth, and all for ten seconds
     eventually(lambda: told)
     time.sleep(0.1)
     (notice,) = told

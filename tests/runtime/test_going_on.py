@@ -75,16 +75,17 @@ def cached_all_but_the_pending(events: list[AnyEvent]) -> bool:
 
 
 @pytest.mark.sampled(4)
+@pytest.mark.parametrize("each", [2, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["gpt2", "llama2"])
 @pytest.mark.parametrize("way", WAYS, ids=["greedy", "seeded"])
 def test_stopped_anywhere_and_continued_is_never_stopped(
-    way: dict[str, Any], kind: str, folder: Path, bytes_folder: Path
+    way: dict[str, Any], kind: str, each: int, folder: Path, bytes_folder: Path
 ):
-    """Token for token and byte for byte, after every round; nothing is read again."""
+    """Token for token and byte for byte, after every round, or every second; nothing is read again."""
     inside = 0
     with opened(folder if kind == "gpt2" else bytes_folder) as llm:
         whole = list(llm.stream(HI, max_tokens=40, **way))
-        for rounds in range(1, sum(isinstance(event, Step) for event in whole)):
+        for rounds in range(1, sum(isinstance(event, Step) for event in whole), each):
             first = stopped_after(llm, rounds, way)
             if not said(first) or len(ids(first)) == len(ids(whole)):
                 continue  # there is nothing yet that could go on, or nothing more

@@ -111,7 +111,7 @@ def read(decoder: Any, ids: Tensor) -> Tensor:  # Any: either decoder
     return torch.cat([decoder.forward(part) for part in pieces(ids, 100)])
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_is_the_torch_decoders(shape: str, kind: PackedFormat) -> None:
