@@ -22,7 +22,7 @@ MOST_SECONDS, MOST_BYTES = 10, 1 << 30
 ATTACKS: Attacks = {**WEIGHTS, **CONFIGURATIONS}
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("story", ATTACKS)
 def test_a_hostile_folder_is_one_sentence(
     story: str, good_model: Path, program: WarmProgram, verdicts: dict[str, str], tmp_path: Path

@@ -286,7 +286,7 @@ def test_a_full_disk_is_one_sentence():
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.slow
 @pytest.mark.parametrize(("closed", "exit_code"), [("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)])
 def test_streams_that_are_closed_do_no_harm(closed: str, exit_code: int, folder: Path):
     command = [
@@ -305,7 +305,7 @@ def test_streams_that_are_closed_do_no_harm(closed: str, exit_code: int, folder:
     assert (done.returncode, done.stdout == b"", done.stderr) == (exit_code, bool(exit_code), b"")
 
 
-@pytest.mark.parametrize(("closed", "exit_code"), [("<&-", 0), ("2>&-", 0), (">&-", 1)])
+@pytest.mark.parametrize(("closed", "exit_code"), [("<&- 2>&-", 0), ("2>&-", 0), (">&-", 1)])
 def test_an_answer_that_nobody_can_read_is_no_success(closed: str, exit_code: int):
     command = [sys.executable, "-m", "localspec", "config", "path"]
     done = subprocess.run(["sh", "-c", f'"$@" {closed}', "sh", *command], check=False, capture_output=True, text=True)

@@ -212,7 +212,7 @@ def test_200_000_samples_have_the_targets_joint_law(combination: tuple[int, Samp
     check_tensor_program(k, sampling, FULL, greedy_draft=greedy_draft)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     ("k", "sampling", "greedy_draft"),
     [(1, SHAPES[0], False), (2, SHAPES[1], False), (3, SHAPES[2], False), (4, SHAPES[0], True)],
