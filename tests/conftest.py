@@ -134,7 +134,7 @@ def warm_sandboxes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def warm_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hub's processes are forks of one: a new one would import for seven tenths of a second."""
+    """Hub's processes are forks of one: a new one would import for six tenths of a second."""
     if sys.platform == "linux":
         warm = importlib.import_module("tests.support.warm_hub")
         monkeypatch.setattr("localspec.hub.process.subprocess", warm)
