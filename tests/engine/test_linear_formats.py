@@ -453,7 +453,7 @@ def test_a_speculated_token_is_never_further_from_the_best_than_rounding(
         unfused(monkeypatch)
     target = decoder_of(forms()[name])
     session = Session(target, EarlyExitDrafter(target, 2))
-    generate(session, PROMPTS[1], max_tokens=32, policy=5)
+    generate(session, PROMPTS[1], max_tokens=64, policy=5)
     ids = torch.tensor(session.tokens)
     target.crop(0)
     alone = torch.cat([target.forward(one) for one in ids[:-1].split(1)])

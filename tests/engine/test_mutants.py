@@ -206,7 +206,7 @@ def test_the_engine_as_it_is_passes(level: str) -> None:
     LEVELS[level]()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_killed(mutant: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     first = MUTANTS[mutant].level

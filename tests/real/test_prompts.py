@@ -163,8 +163,7 @@ def nasty_strings(thing: Thing, count: int) -> list[str]:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("thing", CHATS, ids=lambda thing: thing.package)
-@pytest.mark.parametrize("count", [70, pytest.param(200, marks=pytest.mark.slow)])
-def test_no_nasty_string_forges_a_control_token(count: int, thing: Thing):
+def test_none_of_200_nasty_strings_forges_a_control_token(thing: Thing):
     prompter = prompter_of(thing)
 
     def controls(content: str) -> list[int]:
@@ -173,7 +172,7 @@ def test_no_nasty_string_forges_a_control_token(count: int, thing: Thing):
         return [id for id in ids if id in prompter.control_ids]
 
     harmless = controls("x")
-    for content in nasty_strings(thing, count):
+    for content in nasty_strings(thing, 200):
         assert controls(content) == harmless, content
 
 

@@ -48,7 +48,7 @@ def test_a_conversation_has_the_text_of_plain_decoding_whoever_drafts_next(model
     """In float64, where it must be exact, token for token; each turn is drafted by another, and none is read again."""
     drafts = ("off", "early-exit:1", str(models / "draft"), "early-exit:3", "off", str(models / "draft"))
     with opened(models) as plain, opened(models) as llm:
-        expected, changed = plain.chat(max_tokens=12, **sampling), llm.chat(max_tokens=12, **sampling)
+        expected, changed = plain.chat(max_tokens=24, **sampling), llm.chat(max_tokens=24, **sampling)
         for place, (question, draft) in enumerate(zip(QUESTIONS, drafts, strict=True)):
             card = llm.change_drafter(draft, k=3)
             assert card == llm.ready.spec
