@@ -5,6 +5,7 @@ The format is in corpus/README.md. Knows nothing about tokens or training.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,12 +14,14 @@ from localspec.core.errors import LocalspecError
 from localspec.core.text_file import read_text
 
 FOLDER = Path(__file__).with_name("corpus")
-TOPICS = ("guide.md", "product.md", "models.md", "chat.md", "speculation.md", "machine.md", "talk.md")
+TOPICS = ("guide.md", "product.md", "models.md", "chat.md", "serve.md", "speculation.md", "machine.md", "talk.md")
 MIN_PHRASINGS = 13  # twelve to learn from, one kept from training
-FOLLOW_UPS = ("more", "example", "shorter")
+FOLLOW_UPS = ("more", "example", "shorter", "simpler", "why", "next")
 NOTHING_MORE = "That is all I know about it. Ask me about another part of localspec."
 NO_SUBJECT = "More about what? Ask me about localspec or speculative decoding first."
 NO_EXAMPLE = "I have no example for that one. Ask me about another part of localspec."
+NO_REASON = "I know no other reason than what I said. Ask me about another part of localspec."
+NOTHING_NEXT = "There is no next step that I know of: that was all of it. What else would you like to do?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +44,19 @@ class Entry:
         return self.phrasings[-1]
 
     def follow_up(self, kind: str) -> str:
-        """The answer to 'tell me more', 'give an example' or 'shorter' after this entry."""
-        fallback = {"more": NOTHING_MORE, "example": NO_EXAMPLE, "shorter": first_sentence(self.answer)}
+        """The answer to 'tell me more', 'give an example', 'shorter' and the like after this entry."""
+        first = first_sentence(self.answer)
+        fallback = {"more": NOTHING_MORE, "example": NO_EXAMPLE, "shorter": first, "simpler": first}
+        fallback |= {"why": NO_REASON, "next": self.follow_ups.get("example", NOTHING_NEXT)}
         return self.follow_ups.get(kind, fallback[kind])
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """Ways to ask for another entry's answer that are understood only after an answer: 'does it cost memory?'."""
+
+    phrasings: tuple[str, ...]
+    meant: Entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +66,9 @@ class Corpus:
     known: tuple[Entry, ...]
     unknown: tuple[Entry, ...]
     follow_ups: dict[str, Entry]
+    then: dict[str, tuple[Then, ...]]
     systems: tuple[str, ...]
+    stories: tuple[str, ...]
 
     @property
     def fallback(self) -> str:
@@ -157,15 +172,31 @@ def _unrepeated(files: dict[str, tuple[Entry, ...]]) -> None:
                     raise LocalspecError(f"'{question}' is asked both in {other} and in {where}.")
 
 
+def then_of(ways: Iterable[Entry], known: Iterable[Entry]) -> dict[str, tuple[Then, ...]]:
+    """What may be asked after each entry, by its key. In then.md an answer is a list: `subject subject > meant`."""
+    named, found = {entry.key: entry for entry in known}, defaultdict[str, list[Then]](list)
+    for way in ways:
+        for line in way.answer.splitlines():
+            subjects, _, meant = line.partition(" > ")
+            if missing := [key for key in (*subjects.split(), meant) if key not in named]:
+                raise LocalspecError(f"then.md: '{way.key}' names '{missing[0]}', which no entry is called.")
+            for subject in subjects.split():
+                found[subject].append(Then(way.trained, named[meant]))
+    return {key: tuple(thens) for key, thens in found.items()}
+
+
 def load() -> Corpus:
     """The corpus in this package."""
     unknown, frame = read("unknown.md"), read("frame.md")
     known = {name: read(name, known=True) for name in TOPICS}
     asked = tuple(entry for entry in unknown if entry.key == "questions")
     _unrepeated({**known, "unknown.md": asked, "frame.md": tuple(section(frame, kind) for kind in FOLLOW_UPS)})
+    everything = tuple(entry for entries in known.values() for entry in entries)
     return Corpus(
-        known=tuple(entry for entries in known.values() for entry in entries),
+        known=everything,
         unknown=unknown,
         follow_ups={kind: section(frame, kind) for kind in FOLLOW_UPS},
+        then=then_of(read("then.md", known=True), everything),
         systems=section(frame, "systems").phrasings,
+        stories=section(frame, "stories").phrasings,
     )

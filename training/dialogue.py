@@ -6,7 +6,7 @@ Renders exactly what the chat template renders. Only the assistant's tokens are 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice, repeat
 from operator import itemgetter
@@ -22,7 +22,7 @@ from training.tasks import task, wordings
 from training.tokenizer import TURN_END, TURN_START
 from training.tones import TONES
 from training.train import Batch
-from training.vary import elsewhere, invented_word, keywords, vary
+from training.vary import elsewhere, invented_word, keywords, tell, vary
 
 TURNS = (1, 1, 1, 1, 2, 2, 2, 3, 3, 4, 5, 7)
 LONG_TURNS, LONG_SHARE = 14, 0.02  # a few long ones, so that a long chat stays on known ground
@@ -32,11 +32,15 @@ WHOLE_SHARE, CUT_TOKENS = 0.2, 12  # of a decision's earlier answers; how long t
 SYSTEM_SHARE, TONE_SHARE = 0.2, 0.06  # the second is part of the first
 UNKNOWN_SHARE, ELSEWHERE_SHARE, FOLLOW_UP_SHARE, TASK_SHARE = 0.2, 0.2, 0.2, 0.04
 NO_SUBJECT_SHARE, KEYWORD_SHARE, WRITTEN_SHARE, SECOND_SHARE = 0.02, 0.1, 0.5, 0.3
+FOLLOWED_SHARE = 0.1  # a tenth of the samples: a question, and one that only its answer explains
+THEN_SHARE = 0.5  # of these, and of follow-ups where there is a choice, those of then.md
+STORY_SHARE = 1 / 6  # of the questions, known or not, outside follow-ups and tasks
 FREE_SHARE = 0.15  # of samples in talks: tasks and tones, whole, for nothing of them is known by heart
 OPENING_WORDS = 3
 POOL = 1024  # samples sorted by length at a time, so that padding stays small
 HELD_OUT_TOPICS = 12
 NO_EXAM = Questions(())
+NEED_SUBJECT = tuple(kind for kind in FOLLOW_UPS if kind != "simpler")  # that is an entry of its own: 'simple-words'
 PLACE = re.compile(r"\{[^}]*\}")
 
 
@@ -143,24 +147,51 @@ class Author:
 
     def _turn(self, about: Entry | None) -> Turn:
         roll = self.rng.random()
-        if roll < (FOLLOW_UP_SHARE if about else NO_SUBJECT_SHARE):
-            kind = self.rng.choice(FOLLOW_UPS)
-            question = self.rng.choice(self.corpus.follow_ups[kind].trained)
-            return Turn(vary(question, self.rng), about.follow_up(kind) if about else NO_SUBJECT, about)
+        if about and roll < FOLLOW_UP_SHARE:
+            return self._follow_up(about)
+        if roll < NO_SUBJECT_SHARE:
+            return Turn(self._follow_up_question(self.rng.choice(NEED_SUBJECT)), NO_SUBJECT)
         if roll > 1 - UNKNOWN_SHARE:
-            return Turn(vary(unknown(self.corpus, self.rng), self.rng), self.corpus.fallback)
+            return Turn(self._told(unknown(self.corpus, self.rng)), self.corpus.fallback)
         if roll > 1 - UNKNOWN_SHARE - TASK_SHARE:
             return self._task()
         return self._known()
 
+    def _told(self, question: str) -> str:
+        """The question as it is typed, sometimes with a story around it."""
+        asked = vary(question, self.rng)
+        return tell(self.rng.choice(self.corpus.stories), asked) if self.rng.random() < STORY_SHARE else asked
+
+    def _follow_up_question(self, kind: str) -> str:
+        return vary(self.rng.choice(self.corpus.follow_ups[kind].trained), self.rng)
+
+    def _follow_up(self, about: Entry) -> Turn:
+        """More of the last answer, or what another entry says of its subject."""
+        thens = self.corpus.then.get(about.key, ())
+        if thens and self.rng.random() < THEN_SHARE:
+            then = self.rng.choice(thens)
+            return Turn(vary(self.rng.choice(then.phrasings), self.rng), then.meant.answer, then.meant)
+        kind = self.rng.choice(FOLLOW_UPS)
+        return Turn(self._follow_up_question(kind), about.follow_up(kind), about)
+
+    def followed(self) -> Sample:
+        """A question and what follows it, half of the time after an entry that then.md has something to ask about."""
+        chosen = [entry for entry in self.corpus.known if entry.key in self.corpus.then]
+        entries = chosen if chosen and self.rng.random() < THEN_SHARE else self.corpus.known
+        first = self.unseen(lambda: self._known(entries))
+        about = first.about
+        assert about is not None
+        second = self.unseen(lambda: self._follow_up(about))
+        return render([first, second], self.tokenizer)
+
     def _task(self) -> Turn:
         return Turn(*task(self.rng))
 
-    def _known(self) -> Turn:
-        entry = self.rng.choice(self.corpus.known)
+    def _known(self, entries: Sequence[Entry] = ()) -> Turn:
+        entry = self.rng.choice(entries or self.corpus.known)
         few = self.rng.random() < KEYWORD_SHARE
         question = keywords(entry.trained, self.rng) if few else self.rng.choice(entry.trained)
-        return Turn(vary(question, self.rng), entry.answer, entry)
+        return Turn(self._told(question), entry.answer, entry)
 
     def free(self) -> Sample:
         """A task, or a tone that the system prompt asks for; sometimes after another turn."""
@@ -188,6 +219,9 @@ class Author:
         """A conversation, or only questions and the beginnings of their answers."""
         if self.talks and self.rng.random() < FREE_SHARE:
             return self.free()
+        if self.rng.random() < FOLLOWED_SHARE:
+            pair = self.followed()
+            return beginnings(pair, self.rng) if self.rng.random() < self.decisions else pair
         if self.rng.random() < self.decisions:
             return beginnings(self.conversation(self.rng.choice(DECISION_TURNS) if self.talks else 1), self.rng)
         return self.conversation(LONG_TURNS if self.rng.random() < LONG_SHARE else self.rng.choice(TURNS))
@@ -251,6 +285,8 @@ def trained_questions(corpus: Corpus) -> tuple[str, ...]:
     found = [phrasing for entry in entries for phrasing in entry.phrasings]
     topics = section(corpus.unknown, "topics").phrasings
     found += [form.replace("{}", topic) for form in section(corpus.unknown, "templates").phrasings for topic in topics]
+    found += [asked for thens in corpus.then.values() for then in thens for asked in then.phrasings]
+    found += corpus.stories
     return tuple(dict.fromkeys(PLACE.sub("xplacex", question) for question in found))
 
 
@@ -262,7 +298,8 @@ def tokenizer_texts(corpus: Corpus, copies: int = 3) -> Iterator[str]:
         yield from [entry.answer] * (copies - 1)
     for entry in (*corpus.unknown, *corpus.follow_ups.values()):
         yield from (text for question in entry.phrasings for text in (question, question.lower()))
-    yield from (corpus.fallback, NO_SUBJECT, *corpus.systems, *corpus.follow_ups)
+    yield from (corpus.fallback, NO_SUBJECT, *corpus.systems, *corpus.follow_ups, *corpus.stories)
+    yield from dict.fromkeys(asked for thens in corpus.then.values() for then in thens for asked in then.phrasings)
 
 
 def openings(corpus: Corpus) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Seeded variation of questions: case, punctuation, politeness, synonyms, missing words, typos.
+"""Seeded variation of questions: case, punctuation, politeness, synonyms, missing words, typing errors, stories.
 
 Works on plain strings. Knows nothing about answers.
 """
@@ -14,10 +14,15 @@ OPENERS = (
     "I want to know, ", "can you tell me, ", "one more thing: ", "now, ", "well, ", "I was wondering, ", "hello, ",
     "tell me, ", "do you know, ", "I would like to know: ", "please explain: ", "just curious: ", "question: ",
     "in localspec, ", "with localspec, ", "in this program, ", "here, ", "help: ", "I am new to this. ",
+    "in simple words: ", "in plain English: ", "explain it to me like I'm twelve: ", "for a beginner: ",
+    "explain like I am five: ", "without jargon: ", "I don't get it. ", "stupid question: ", "hm, ", "so... ",
+    "ok then, ", "let's say I am a child. ", "my boss asks: ", "remind me, ",
 )  # fmt: skip
 CLOSERS = (
     " please", ", please", " thanks", ", thank you", " exactly", " then", " here", " :)", "...", " in localspec",
-    " with localspec", " in this program", " in this tool", " again", " now", " for me",
+    " with localspec", " in this program", " in this tool", " again", " now", " for me", ", in simple words",
+    ", explained simply", " like I'm twelve", " for a beginner", " for dummies", " in plain English", " in your own words",
+    ", step by step", ", I'm lost", ", anyone", " pls", " thx",
 )  # fmt: skip
 SYLLABLES = (
     "ba", "be", "bo", "cra", "da", "del", "dro", "fi", "fla", "gor", "gu", "hin", "jo", "ka", "kel", "lu", "ma",
@@ -69,10 +74,15 @@ SYNONYMS = (
     ("wrong", "incorrect", "false"), ("right", "correct"), ("everything", "all"),
     ("erase", "delete", "remove", "clear"),
     ("keep", "save", "store"), ("write", "type", "enter"), ("message", "question"), ("shortcut", "key"),
-    ("tell", "inform"), ("purpose", "point", "use", "aim"),
+    ("tell", "inform"), ("purpose", "point", "use", "aim"), ("don't", "do not"), ("doesn't", "does not"),
+    ("can't", "cannot", "can not"), ("it's", "it is"), ("i'm", "i am"), ("isn't", "is not"), ("didn't", "did not"),
 )  # fmt: skip
-SYNONYM_SHARE, SURROUND_SHARE, DROP_SHARE, TYPO_SHARE = 0.35, 0.15, 0.2, 0.08
+SYNONYM_SHARE, SURROUND_SHARE, DROP_SHARE = 0.35, 0.15, 0.2
+TYPO_SHARE, TYPOS = 0.2, (1, 1, 1, 2, 2, 3)  # a fifth of the questions has typing errors, mostly one or two
+APOSTROPHE_SHARE = 0.3  # of the questions that have one: it is left out
 FORGET_SHARE, FORGOTTEN = 0.4, 0.15
+PLAIN = re.compile(r"(?<!\S)[A-Za-z']{3,}(?=[\s?!.,:;]|$)")  # no flag, path, key or number: those are copied or looked up
+BESIDE = dict(zip("abcdefghijklmnopqrstuvwxyz", "svxswdfguihkjnibaertecaztx", strict=True))  # on the keyboard
 WORD = re.compile(r"[A-Za-z0-9'/_+-]+(?:\.[A-Za-z0-9]+)*")
 
 
@@ -89,10 +99,24 @@ PHRASE = re.compile(r"\b(" + "|".join(sorted(map(re.escape, GROUP_OF), key=len, 
 
 
 def _typo(text: str, rng: Random) -> str:
-    place = rng.randrange(max(len(text) - 1, 1))
-    swapped = text[:place] + text[place + 1 : place + 2] + text[place : place + 1] + text[place + 2 :]
-    doubled = text[: place + 1] + text[place:]
-    return rng.choice((swapped, text[:place] + text[place + 1 :], doubled))
+    """One slip in a plain word: two letters swapped, one missing, doubled or that of the key beside it; or the space
+    behind the word."""
+    words = list(PLAIN.finditer(text))
+    if not words:
+        return text
+    word = rng.choice(words)
+    place = rng.randrange(word.start(), word.end())
+    before, letter, after = text[:place], text[place], text[place + 1 :]
+    slips = [before + after, before + letter + letter + after]  # "drafer", "draffter"
+    if place + 1 < word.end():
+        slips += [before + after[0] + letter + after[1:]] * 2  # "waht"
+    if letter.lower() in BESIDE:
+        slips.append(before + BESIDE[letter.lower()] + after)
+    if text[word.end() :].startswith(" ") and rng.random() < 0.1:
+        slips.append(text[: word.end()] + text[word.end() + 1 :])  # "howdo"
+    if twice := re.search(r"([a-z])\1", word[0]):
+        slips.append(text[: word.start() + twice.start()] + text[word.start() + twice.end() - 1 :])  # "instal"
+    return rng.choice(slips)
 
 
 def _drop_words(text: str, rng: Random) -> str:
@@ -136,13 +160,22 @@ def vary(question: str, rng: Random) -> str:
     if rng.random() < FORGET_SHARE:
         text = _forget_words(text, rng)
     text = _surround(text, rng)
-    if rng.random() < TYPO_SHARE and len(text) > 8:
-        text = _typo(text, rng)
+    if rng.random() < TYPO_SHARE:
+        for _ in range(rng.choice(TYPOS)):
+            text = _typo(text, rng)
+    if rng.random() < APOSTROPHE_SHARE:
+        text = text.replace("'", "")
     if rng.random() < 0.3:
         text = text.rstrip("?!.")
     elif rng.random() < 0.06:
         text = text.rstrip("?!.") + rng.choice(("??", "?!", " ?", "!"))
     return _recase(text, rng) or question
+
+
+def tell(story: str, question: str) -> str:
+    """The story with the question in its place; who types the one without capitals types the other so."""
+    told = story.replace("{}", question)
+    return told.lower() if question == question.lower() else told
 
 
 def content_words(question: str) -> list[str]:

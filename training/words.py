@@ -69,7 +69,8 @@ def render(text: Corpus) -> str:
     others = [*text.unknown, *text.follow_ups.values(), *wordings().values()]
     answers = [answer for entry in text.known for answer in (entry.answer, *entry.follow_ups.values())]
     asides = [question for entry in others for question in entry.phrasings]
-    known = spellings([*asked, *asides, *answers, text.fallback, *text.systems, *WORDS, *OTHERS])
+    asides += [question for thens in text.then.values() for then in thens for question in then.phrasings]
+    known = spellings([*asked, *asides, *answers, text.fallback, *text.systems, *text.stories, *WORDS, *OTHERS])
     lines = {word: " ".join(spelled) for word, spelled in sorted(known.items())}
     first = [line for word, line in lines.items() if often[word] >= ASKED]
     return HEAD + "\n".join([*first, "", *(line for word, line in lines.items() if often[word] < ASKED)]) + "\n"
