@@ -21,8 +21,8 @@ OPENERS = (
 CLOSERS = (
     " please", ", please", " thanks", ", thank you", " exactly", " then", " here", " :)", "...", " in localspec",
     " with localspec", " in this program", " in this tool", " again", " now", " for me", ", in simple words",
-    ", explained simply", " like I'm twelve", " for a beginner", " for dummies", " in plain English", " in your own words",
-    ", step by step", ", I'm lost", ", anyone", " pls", " thx",
+    ", explained simply", " like I'm twelve", " for a beginner", " for dummies", " in plain English",
+    " in your own words", ", step by step", ", I'm lost", ", anyone", " pls", " thx",
 )  # fmt: skip
 SYLLABLES = (
     "ba", "be", "bo", "cra", "da", "del", "dro", "fi", "fla", "gor", "gu", "hin", "jo", "ka", "kel", "lu", "ma",
@@ -81,7 +81,9 @@ SYNONYM_SHARE, SURROUND_SHARE, DROP_SHARE = 0.35, 0.15, 0.2
 TYPO_SHARE, TYPOS = 0.2, (1, 1, 1, 2, 2, 3)  # a fifth of the questions has typing errors, mostly one or two
 APOSTROPHE_SHARE = 0.3  # of the questions that have one: it is left out
 FORGET_SHARE, FORGOTTEN = 0.4, 0.15
-PLAIN = re.compile(r"(?<!\S)[A-Za-z']{3,}(?=[\s?!.,:;]|$)")  # no flag, path, key or number: those are copied or looked up
+PLAIN = re.compile(
+    r"(?<!\S)[A-Za-z']{3,}(?=[\s?!.,:;]|$)"
+)  # no flag, path, key or number: those are copied or looked up
 BESIDE = dict(zip("abcdefghijklmnopqrstuvwxyz", "svxswdfguihkjnibaertecaztx", strict=True))  # on the keyboard
 WORD = re.compile(r"[A-Za-z0-9'/_+-]+(?:\.[A-Za-z0-9]+)*")
 

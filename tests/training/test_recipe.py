@@ -233,10 +233,102 @@ def test_nor_are_the_word_averages_told_of_it(text: corpus.Corpus):
 
 @pytest.mark.parametrize(("talks", "turns"), [(False, {1}), (True, {1, 2, 3, 4})])
 def test_decisions_have_earlier_turns_where_asked_for(
-    text: corpus.Corpus, words: Tokenizer, talks: bool, turns: set[int]
+    text: corpus.Corpus, words: Tokenizer, talks: bool, turns: set[int], monkeypatch: pytest.MonkeyPatch
 ):
+    monkeypatch.setattr(dialogue, "FOLLOWED_SHARE", 0.0)
     author = dialogue.Author(text, words, 0, 1.0, talks=talks)
     assert {sum(1 for learned, _ in groupby(author.sample().learn) if learned) for _ in range(100)} == turns
+
+
+def test_a_tenth_of_the_samples_asks_what_only_the_answer_before_explains(
+    text: corpus.Corpus, words: Tokenizer, monkeypatch: pytest.MonkeyPatch
+):
+    author, made = dialogue.Author(text, words, 0, 1.0), list[None]()
+    monkeypatch.setattr(author, "followed", lambda: made.append(None) or dialogue.Sample([], []))
+    monkeypatch.setattr(author, "conversation", lambda _: dialogue.Sample([0], [True]))
+    monkeypatch.setattr(dialogue, "beginnings", lambda whole, _: whole)
+    for _ in range(2000):
+        author.sample()
+    assert len(made) == pytest.approx(200, abs=55)  # four standard deviations
+
+
+def test_what_follows_is_about_the_answer_before(
+    text: corpus.Corpus, words: Tokenizer, monkeypatch: pytest.MonkeyPatch
+):
+    """More of it in all the ways there are, or what then.md says that the question means after it."""
+    turns = list[dialogue.Turn]()
+    monkeypatch.setattr(dialogue, "render", lambda asked, _: turns.extend(asked))
+    author = dialogue.Author(text, words, 0, 1.0)
+    seen = Counter[str]()
+    for _ in range(600):
+        author.followed()
+        (first, second), turns[:] = list(turns), []
+        assert first.about is not None
+        more = {kind for kind in corpus.FOLLOW_UPS if second.answer == first.about.follow_up(kind)}
+        meant = [then.meant for then in text.then.get(first.about.key, ())]
+        assert more or second.about in meant
+        seen.update(more or {"then"})
+    assert {*seen} == {*corpus.FOLLOW_UPS, "then"}
+    assert seen["then"] > 100
+
+
+def test_a_question_that_follows_must_name_entries_that_exist(text: corpus.Corpus):
+    asked = "# cost\n? does it cost much?\n\n"
+    found = corpus.then_of(corpus.parse(f"{asked}prompt-lookup draft > draft-cost\n", "then.md"), text.known)
+    assert {key: [then.meant.key for then in thens] for key, thens in found.items()} == {
+        "prompt-lookup": ["draft-cost"],
+        "draft": ["draft-cost"],
+    }
+    with pytest.raises(LocalspecError, match=r"^then\.md: 'cost' names 'bananas', which no entry is called\.$"):
+        corpus.then_of(corpus.parse(f"{asked}draft > bananas\n", "then.md"), text.known)
+
+
+def test_where_no_reason_or_next_step_is_written_the_answer_says_so_or_shows_an_example():
+    (bare,) = corpus.parse("# key\n? a\n\nOne. Two.\n", "test.md")
+    said = [bare.follow_up(kind) for kind in ("simpler", "why", "next")]
+    assert said == ["One.", corpus.NO_REASON, corpus.NOTHING_NEXT]
+    (shown,) = corpus.parse("# key\n? a\n\nOne.\n+ example\nThis.\n", "test.md")
+    assert shown.follow_up("next") == "This."
+
+
+def test_a_story_has_one_place_for_its_question_and_stands_around_a_sixth_of_them(
+    text: corpus.Corpus, words: Tokenizer
+):
+    assert len({*text.stories}) >= 60
+    assert all(story.count("{}") == 1 for story in text.stories)
+    assert any(story.startswith("{}") for story in text.stories)
+    beginnings = tuple({story.partition("{}")[0].lower() for story in text.stories} - {""})
+    endings = tuple({story.partition("{}")[2].lower() for story in text.stories} - {""})
+    author = dialogue.Author(text, words, 0, 1.0)
+    asked = [author._known().question.lower() for _ in range(1200)]
+    told = [one for one in asked if one.startswith(beginnings) or one.endswith(endings)]
+    assert len(told) == pytest.approx(200, abs=55)
+    assert variation.tell("My cat slept. {} Thanks.", "what is int8") == "my cat slept. what is int8 thanks."
+    assert variation.tell("My cat slept. {}", "What is int8?") == "My cat slept. What is int8?"
+
+
+def test_a_slip_is_in_a_plain_word_and_leaves_flags_keys_and_paths_alone():
+    code = "--draft /undo Ctrl+Z early-exit:3 path/to/model ‹2/3› int8"
+    question = f"What's the drafter? {code}"
+    slipped = {variation._typo(question, Random(seed)) for seed in range(600)}
+    assert all(one.endswith(code) for one in slipped)
+    assert {one.removesuffix(code).strip() for one in slipped} >= {
+        "Waht's the drafter?",  # swapped
+        "What's the drafer?",  # missing
+        "What's the draffter?",  # doubled
+        "What's the dradter?",  # the key beside it
+    }
+    assert "how do I instal it" in {variation._typo("how do I install it", Random(seed)) for seed in range(600)}
+    assert variation._typo(code, Random(0)) == code
+
+
+def test_a_fifth_of_the_questions_has_typing_errors(monkeypatch: pytest.MonkeyPatch):
+    slips = Counter[int]()
+    monkeypatch.setattr(variation, "_typo", lambda text, _: f"{text}#")
+    for seed in range(1000):
+        slips[vary("How do I stop it?", Random(seed)).count("#")] += 1
+    assert 1000 - slips[0] == pytest.approx(200, abs=50)
+    assert max(slips) == max(variation.TYPOS)
 
 
 def test_training_text_is_what_the_chat_template_renders(text: corpus.Corpus, words: Tokenizer):
