@@ -166,7 +166,7 @@ class Author:
         return vary(self.rng.choice(self.corpus.follow_ups[kind].trained), self.rng)
 
     def _follow_up(self, about: Entry) -> Turn:
-        """More of the last answer, or what another entry says of its subject."""
+        """Asks for more of the last answer, or for what another entry says of its subject."""
         thens = self.corpus.then.get(about.key, ())
         if thens and self.rng.random() < THEN_SHARE:
             then = self.rng.choice(thens)

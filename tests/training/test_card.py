@@ -72,7 +72,7 @@ def test_it_counts_the_text_and_says_what_was_typed_and_how_long_it_took():
     report = evaluate.Report(exits, 0.5, {}, {})
     counts = dict.fromkeys(STEPS, 1)
     training = card.Training("what was typed", 7, 61.25, counts, counts, 2, "cpu", "")
-    page = card.write(corpus.Corpus(known, unknown, {}, ()), Network(TINY), Network(TINY), training, report)
+    page = card.write(corpus.Corpus(known, unknown, {}, {}, (), ()), Network(TINY), Network(TINY), training, report)
     assert "Text: 2 known questions in 3 phrasings (7 words with the answers), 3 unknown\n" in page
     assert "Command: `what was typed`. Seed 7. Wall time: 61.2 minutes for everything.\n" in page
     assert "| 1 | 2.500 | 0.500 |\n| 2 (all) | 0.250 | 1 by definition |\n" in page
