@@ -24,7 +24,7 @@ from training.tasks import held_out_task
 from training.tokenizer import TURN_END, control_ids
 from training.tones import TONES
 
-MAX_ANSWER_TOKENS = 240  # longer than any answer in the corpus
+MAX_ANSWER_TOKENS = 280  # longer than any answer in the corpus
 DECIDED_TOKENS = 12
 TAIL = 4  # tokens by which an answer that began otherwise is found again in a known one
 ROWS = 32  # questions at a time
