@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from localspec.cli import batch
-from localspec.cli.batch import Kept, read_batch
+from localspec.cli.batch_lines import read_batch
+from localspec.cli.batch_results import Kept
+from localspec.cli.io import STREAM
 from localspec.core.errors import UsageError
 from localspec.runtime.api import LLM, Gathered, load
 from tests.conftest import Program
@@ -43,8 +47,8 @@ def asked(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(localspec: Program, folder: Path) -> Any:
-    def start(file: Path, *more: str | Path) -> tuple[int, str, str]:
-        return localspec("run", folder, "--batch", file, *OPTIONS, "--max-tokens", "5", *more)
+    def start(file: Path, *more: str | Path, stdin: bytes = b"") -> tuple[int, str, str]:
+        return localspec("run", folder, "--batch", file, *OPTIONS, "--max-tokens", "5", *more, stdin=stdin)
 
     return start
 
@@ -96,6 +100,40 @@ def test_a_file_of_results_is_gone_on_with(run: Any, asked: Path, tmp_path: Path
     code, _, err = run(asked, "--output", part)
     assert (code, part.read_bytes()) == (0, before)
     assert "has all 4 results already" in err
+
+
+def test_lines_may_be_piped_in_and_results_out(run: Any, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`-` names no file, on either side; a file of results is gone on with when the same lines come again."""
+    monkeypatch.chdir(tmp_path)
+    piped, file = asked.read_bytes(), tmp_path / "results"
+    code, printed, _ = run(asked)
+    assert code == 0
+    assert run(STREAM, stdin=piped)[:2] == run(STREAM, "--output", "-", stdin=piped)[:2] == (0, printed)
+    assert run(STREAM, "--output", file, stdin=piped)[0] == 0
+    assert records(file.read_text()) == records(printed)
+    code, _, err = run(STREAM, "--output", file, stdin=piped)
+    assert (code, f"{file} has all 4 results already." in err) == (0, True)
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize(
+    ("stdin", "message"),
+    [
+        (b'{"prompt": "a"}\n{"id": 1}\n', "Line 2 of the piped input is wrong: "),
+        (b"\n", "The piped input has no requests. "),
+    ],
+)
+def test_what_is_piped_in_wrong_is_named(localspec: Program, stdin: bytes, message: str):
+    code, out, err = localspec("run", "guide", "--batch", "-", stdin=stdin)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}")
+
+
+def test_a_terminal_is_no_pipe(monkeypatch: pytest.MonkeyPatch):
+    """It would wait for lines that nobody knows to type."""
+    monkeypatch.setattr(sys, "stdin", Mock(isatty=lambda: True))
+    with pytest.raises(UsageError, match=r"Nothing is piped in\. Try: localspec run MODEL --batch - < FILE\.jsonl"):
+        read_batch(STREAM)
 
 
 def test_a_request_that_fails_has_its_error_and_the_others_their_answers(run: Any, tmp_path: Path):
