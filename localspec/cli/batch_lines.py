@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any  # Any: JSON
+from typing import Annotated, Any, get_type_hints  # Any: JSON
 
 import msgspec
 from msgspec.structs import replace
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from localspec.cli.io import STREAM, read_piped
 from localspec.core.errors import UsageError
 from localspec.core.plain_file import plain
-from localspec.core.requests import SAMPLING_FIELDS, GenerateRequest, Message, SamplingOptions
+from localspec.core.requests import MOST_TOKENS, SAMPLING_FIELDS, GenerateRequest, Message, SamplingOptions
 
 Record = dict[str, Any]
 SUCH = 'A line is e.g. {"id": "a", "prompt": "Hello"}, or has "messages".'
@@ -25,22 +25,50 @@ class Line(SamplingOptions, frozen=True, forbid_unknown_fields=True):
     id: str | int | None = None
     prompt: str | None = None
     messages: Annotated[list[Message], msgspec.Meta(min_length=1)] | None = None
-    max_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    max_tokens: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)] | None = None
     stop: str | list[str] = ()  # type: ignore[assignment]  # msgspec allows an empty default
 
     @property
     def sampling(self) -> SamplingOptions:
         return SamplingOptions(**{name: getattr(self, name) for name in SAMPLING_FIELDS})
 
-    @property
-    def fault(self) -> str:
-        """What is wrong with its text; "" for nothing."""
-        if (self.prompt is None) == (self.messages is None):
-            return "it needs a prompt or messages, and not both"
-        return "its prompt is empty" if self.messages is None and not (self.prompt or "").strip() else ""
+
+TYPES = get_type_hints(Line, include_extras=True)
+WORDS = {
+    "id": "a text or a whole number",
+    "prompt": "a text",
+    "messages": 'a list of at least one {"role": "user", "content": "…"}; a role is system, user or assistant',
+    "max_tokens": f"a whole number from 1 to {MOST_TOKENS:,}",
+    "stop": "a text or a list of texts",
+    **{name: field.range for name, field in SAMPLING_FIELDS.items()},
+}
 
 
-DECODE = msgspec.json.Decoder(Line).decode
+def read_line(content: bytes) -> Line:
+    """Reads a request; ValueError says what is wrong."""
+    try:
+        found = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError("it is not JSON") from None
+    if not isinstance(found, dict):
+        raise ValueError("it is JSON, but no {…} with a prompt")
+    if unknown := next((name for name in found if name not in TYPES), None):
+        raise ValueError(f"there is no field '{unknown[:100]}', only {', '.join(WORDS)}")
+    line = Line(**{name: read_field(name, value) for name, value in found.items()})
+    if (line.prompt is None) == (line.messages is None):
+        raise ValueError(
+            "it has neither a prompt nor messages" if line.prompt is None else "it has a prompt and messages, too"
+        )
+    if line.messages is None and not (line.prompt or "").strip():
+        raise ValueError("its prompt is empty")
+    return line
+
+
+def read_field(name: str, value: Any) -> Any:
+    try:
+        return msgspec.convert(value, TYPES[name])
+    except msgspec.ValidationError:
+        raise ValueError(f"'{name}' is not {WORDS[name]}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +116,9 @@ def read_batch(file: Path) -> list[Asked]:
     for number, content in enumerate(content_of(file).split(b"\n"), 1):
         if content.strip():
             try:
-                line = DECODE(content)
-                reason = line.fault
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as fault:
-                reason = str(fault).replace("`", "'")
-            if reason:
-                raise UsageError(f"Line {number} of {name} is wrong: {reason}.", hint=SUCH)
-            found.append(Asked(len(found), line))
+                found.append(Asked(len(found), read_line(content)))
+            except ValueError as fault:
+                raise UsageError(f"Line {number} of {name}: {fault}.", hint=SUCH) from fault
     if not found:
         raise UsageError(f"{name[0].upper()}{name[1:]} has no requests.", hint=SUCH)
     return found

@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from localspec.cli import batch
-from localspec.cli.batch_lines import read_batch
+from localspec.cli.batch_lines import WORDS, read_batch
 from localspec.cli.batch_results import Kept
 from localspec.cli.io import STREAM
 from localspec.core.errors import UsageError
@@ -119,7 +119,7 @@ def test_lines_may_be_piped_in_and_results_out(run: Any, asked: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("stdin", "message"),
     [
-        (b'{"prompt": "a"}\n{"id": 1}\n', "Line 2 of the piped input is wrong: "),
+        (b'{"prompt": "a"}\n{"id": 1}\n', "Line 2 of the piped input: it has neither "),
         (b"\n", "The piped input has no requests. "),
     ],
 )
@@ -177,20 +177,23 @@ def test_ctrl_c_keeps_what_is_ready_and_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"{", "Input data was truncated"),
-        (b"[1]", "Expected 'object', got 'array'"),
-        (b'{"promt": "a"}', "Object contains unknown field 'promt'"),
-        (
-            b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}',
-            "it needs a prompt or messages, and not both",
-        ),
-        (b'{"id": 1}', "it needs a prompt or messages, and not both"),
+        (b"{", "it is not JSON"),
+        (b"\xff", "it is not JSON"),
+        (b"[" * 100_000, "it is not JSON"),
+        (b"[1]", "it is JSON, but no {…} with a prompt"),
+        (b'{"promt": "a"}', f"there is no field 'promt', only {', '.join(WORDS)}"),
+        (b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}', "it has a prompt and messages, too"),
+        (b'{"id": 1}', "it has neither a prompt nor messages"),
         (b'{"prompt": " "}', "its prompt is empty"),
-        (b'{"messages": []}', "Expected 'array' of length >= 1 - at '$.messages'"),
-        (b'{"prompt": "a", "temperature": 101}', "Expected 'float' <= 100.0 - at '$.temperature'"),
-        (b'{"prompt": "a", "max_tokens": 0}', "Expected 'int' >= 1 - at '$.max_tokens'"),
-        (b"\xff", "JSON is malformed: invalid character (byte 0)"),
+        (b'{"prompt": 1}', "'prompt' is not a text"),
+        (b'{"messages": []}', f"'messages' is not {WORDS['messages']}"),
+        (b'{"messages": [{"role": "tool", "content": "a"}]}', f"'messages' is not {WORDS['messages']}"),
+        (b'{"prompt": "a", "temperature": 101}', "'temperature' is not a number from 0 to 100"),
+        (b'{"prompt": "a", "max_tokens": 0}', "'max_tokens' is not a whole number from 1 to 1,048,576"),
+        (b'{"prompt": "a", "id": 1.5}', "'id' is not a text or a whole number"),
+        (b'{"prompt": "a", "stop": [1]}', "'stop' is not a text or a list of texts"),
     ],
+    ids=range(15),
 )
 def test_a_wrong_line_is_named_before_anything_is_loaded(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, reason: str
@@ -200,7 +203,7 @@ def test_a_wrong_line_is_named_before_anything_is_loaded(
     file.write_bytes(b'{"prompt": "a"}\n\n' + line + b"\n")
     code, out, err = run(file)
     assert (code, out) == (2, "")
-    assert err.startswith(f"error: Line 3 of '{file}' is wrong: {reason}. A line is e.g. ")
+    assert err.startswith(f"error: Line 3 of '{file}': {reason}. A line is e.g. ")
     assert err.count("\n") == 1
 
 
