@@ -55,7 +55,7 @@ def answer_batch(load: LoadRequest, batch: Batch, output: Output, usual: Samplin
                 record = record_of(left[number], answer)
                 if record.get("finish_reason") != "cancelled":
                     results.write(record)
-                    count.one(record.get("tokens", 0))
+                    count.one(record)
                     failed += "error" in record
             count.end()
             if stopped.is_set():
@@ -90,21 +90,23 @@ class Counting:
 
     def __init__(self, done: int, total: int, bar: Progress) -> None:
         self.done, self._before, self._total, self._bar = done, done, total, bar
-        self._tokens, self._started = 0, monotonic()
+        self._answered, self._tokens, self._started = 0, 0, monotonic()
         self._show(None)
 
-    def one(self, tokens: int) -> None:
+    def one(self, record: Record) -> None:
         self.done += 1
-        self._tokens += tokens
+        self._answered += "error" not in record
+        self._tokens += record.get("tokens", 0)
         each = (monotonic() - self._started) / (self.done - self._before)
         self._show(each * (self._total - self.done))
 
     def end(self) -> None:
-        """Wipes the bar and says what was done."""
+        """Wipes the bar and says what was done, and what was there before."""
         self._bar.wipe()
         seconds = max(monotonic() - self._started, 1e-9)
         rate = f"{self._tokens:,} tokens in {seconds:.1f} s ({self._tokens / seconds:.1f} a second)"
-        print_note(f"Answered {self.done:,} of {self._total:,}: {rate}.")
+        before = f"; {self._before:,} {'was' if self._before == 1 else 'were'} there already" if self._before else ""
+        print_note(f"Answered {self._answered:,} of {self._total:,}: {rate}{before}.")
 
     def _show(self, left: float | None) -> None:
         self._bar.show(Loading("answering", self.done, self._total, "answers", left))

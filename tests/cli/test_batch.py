@@ -88,7 +88,9 @@ def test_a_file_of_results_is_gone_on_with(run: Any, asked: Path, tmp_path: Path
     part.write_bytes(json.dumps(kept).encode() + b"\n" + lines[0][:20])
     code, out, err = run(asked, "--output", part)
     assert (code, out) == (0, "")
-    assert "Answered 4 of 4" in err
+    answered = sum(one["tokens"] for one in records(whole.read_text()) if one["index"] != 2)
+    assert f"Answered 3 of 4: {answered} tokens in " in err
+    assert err.endswith(" a second); 1 was there already.\n")
     found = records(part.read_text())
     assert found[2]["text"] == "as it was"
     del found[2]["text"]
@@ -148,6 +150,7 @@ def test_a_request_that_fails_has_its_error_and_the_others_their_answers(run: An
     assert (failed["id"], failed["error"]["code"]) == ("long", "context_overflow")
     assert first["text"]
     assert last["text"]
+    assert "Answered 2 of 3: " in err
     assert "1 of 3 failed" in err
     code, _, err = run(asked, "--output", file)
     assert code == 1
