@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from localspec.cli.batch_lines import Asked, Asking, Record
+from localspec.cli.batch_lines import Asked, Asking, Line, Record, ask
 from localspec.cli.batch_results import Kept, Printed
 from localspec.cli.io import STREAM, print_note, print_notice
 from localspec.cli.progress import Progress
@@ -27,9 +27,9 @@ from localspec.runtime.long_prompt import as_text
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A file's requests, what holds for all, and the file of the results; None, or "-", for stdout."""
+    """A file's lines, what holds for all, and the file of the results; None, or "-", for stdout."""
 
-    asked: Sequence[Asked]
+    lines: Sequence[Line]
     asking: Asking
     file: Path | None
 
@@ -37,7 +37,8 @@ class Batch:
 def answer_batch(load: LoadRequest, batch: Batch, output: Output, usual: SamplingOptions) -> int:
     """Answers what the file does not have yet, and returns the exit code: 130 where it was stopped, 1 where some
     failed."""
-    asked, file = batch.asked, None if batch.file == STREAM else batch.file
+    file = None if batch.file == STREAM else batch.file
+    asked = ask(batch.lines, batch.asking, load, usual)
     results = Kept.open(file, asked) if file is not None else Printed()
     left = [one for one in asked if not results.has(one.index)]
     if not left:
@@ -47,7 +48,7 @@ def answer_batch(load: LoadRequest, batch: Batch, output: Output, usual: Samplin
         stack.callback(results.close)
         if left:
             llm = stack.enter_context(open_quietly(load, output))
-            requests = completed(llm, [batch.asking.request(one.line) for one in left], usual)
+            requests = completed(llm, [one.request for one in left], usual)
             stopped = threading.Event()
             stack.enter_context(stop_on_interrupt(stopped.set))
             count = Counting(len(asked) - len(left), len(asked), stack.enter_context(Progress()))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints  # Any: JSON
 
@@ -13,9 +15,10 @@ from msgspec.structs import replace
 from localspec.cli.io import STREAM, read_piped
 from localspec.core.errors import UsageError
 from localspec.core.plain_file import plain
-from localspec.core.requests import MOST_TOKENS, SAMPLING_FIELDS, GenerateRequest, Message, SamplingOptions
+from localspec.core.requests import MOST_TOKENS, SAMPLING_FIELDS, GenerateRequest, LoadRequest, Message, SamplingOptions
 
 Record = dict[str, Any]
+LONG_ENOUGH = 16  # letters of a hash
 SUCH = 'A line is e.g. {"id": "a", "prompt": "Hello"}, or has "messages".'
 
 
@@ -98,25 +101,43 @@ class Asking:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One of the file's requests, `index` from 0."""
+    """One of the file's requests, `index` from 0; `digest` is of all that decides its text."""
 
     index: int
-    line: Line
+    id: str | int | None
+    request: GenerateRequest
+    digest: str
 
     def record(self, **more: Any) -> Record:
-        named = {} if self.line.id is None else {"id": self.line.id}
-        return {"index": self.index, **named, **more}
+        named = {} if self.id is None else {"id": self.id}
+        return {"index": self.index, **named, "asked": self.digest, **more}
 
 
-def read_batch(file: Path) -> list[Asked]:
+def ask(lines: Sequence[Line], asking: Asking, load: LoadRequest, usual: SamplingOptions) -> list[Asked]:
+    """The requests of lines; `usual`: sampling options for a model that names none."""
+    requests = map(asking.request, lines)
+    settings = (load.model, load.weights.weight_format, load.folding, usual)
+    return [
+        Asked(index, line.id, request, digest(request, *settings))
+        for index, (line, request) in enumerate(zip(lines, requests, strict=True))
+    ]
+
+
+def digest(request: GenerateRequest, *settings: Any) -> str:
+    """A word for a request; references are left out: they decide who drafts a text, and not the text."""
+    written = msgspec.json.encode((replace(request, references=()), *settings))
+    return sha256(written).hexdigest()[:LONG_ENOUGH]
+
+
+def read_batch(file: Path) -> list[Line]:
     """The requests of a file, or of what is piped in for `-`; empty lines are left out. UsageError names the first line
     that is wrong."""
     name = named(file)
-    found: list[Asked] = []
+    found: list[Line] = []
     for number, content in enumerate(content_of(file).split(b"\n"), 1):
         if content.strip():
             try:
-                found.append(Asked(len(found), read_line(content)))
+                found.append(read_line(content))
             except ValueError as fault:
                 raise UsageError(f"Line {number} of {name}: {fault}.", hint=SUCH) from fault
     if not found:

@@ -24,6 +24,7 @@ class Head(msgspec.Struct):
 
     index: int
     id: str | int | None = None
+    asked: str = ""
     error: dict[str, Any] | None = None
 
 
@@ -109,7 +110,12 @@ def checked(file: Path, number: int, content: bytes, asked: Sequence[Asked]) -> 
     """What a result is of; UsageError where it is none of these requests'."""
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         head = HEAD(content)
-        if 0 <= head.index < len(asked) and head.id == asked[head.index].line.id:
-            return head
+        if 0 <= head.index < len(asked) and head.id == asked[head.index].id:
+            if head.asked == asked[head.index].digest:
+                return head
+            message = (
+                f"Line {number} of '{file}' answers what was asked before its prompt, the model or an option changed."
+            )
+            raise UsageError(message, hint="Name another file with --output, or delete that line to ask again.")
     message = f"'{file}' has results of another batch (line {number})."
     raise UsageError(message, hint="Name another file with --output.")

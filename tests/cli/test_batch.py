@@ -15,10 +15,11 @@ from unittest.mock import Mock
 import pytest
 
 from localspec.cli import batch
-from localspec.cli.batch_lines import WORDS, read_batch
+from localspec.cli.batch_lines import WORDS, Asked, Asking, ask, read_batch
 from localspec.cli.batch_results import Kept
 from localspec.cli.io import STREAM
 from localspec.core.errors import UsageError
+from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.runtime.api import LLM, Gathered, load
 from tests.conftest import Program
 from tests.support.models import save_snapshot
@@ -56,6 +57,10 @@ def run(localspec: Program, folder: Path) -> Any:
 def write(file: Path, *lines: dict[str, Any]) -> Path:
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return file
+
+
+def requests_of(file: Path) -> list[Asked]:
+    return ask(read_batch(file), Asking(GenerateRequest()), LoadRequest(), SamplingOptions())
 
 
 def records(text: str) -> list[dict[str, Any]]:
@@ -224,8 +229,38 @@ def test_results_of_another_batch_and_what_is_no_file_are_refused(run: Any, aske
     assert run(asked, "--output", tmp_path / "no folder" / "results")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ({"prompt": "hello general"}, ()),
+        ({"max_tokens": 8}, ()),
+        ({"temperature": 0.1}, ()),
+        ({}, ("--temperature", "0.5")),
+        ({}, ("--system", "Be brief.")),
+        ({}, ("--quant", "fp64")),
+        ({}, ("--raw",)),
+    ],
+)
+def test_an_answer_to_what_has_changed_is_not_taken_for_the_answer(
+    run: Any, tmp_path: Path, line: dict[str, Any], more: tuple[str, ...]
+):
+    """Under the same id, at the same position. How fast it is written may change."""
+    file = tmp_path / "results"
+    first, second = LINES[0], LINES[2]
+    assert run(write(tmp_path / "asked", first, second), "--output", file)[0] == 0
+    before = file.read_bytes()
+    code, _, err = run(write(tmp_path / "asked", {**first, **line}, second), "--output", file, *more)
+    assert (code, file.read_bytes()) == (2, before)
+    assert err == (
+        f"error: Line 1 of '{file}' answers what was asked before its prompt, the model or an option changed. "
+        "Name another file with --output, or delete that line to ask again.\n"
+    )
+    code, _, err = run(write(tmp_path / "asked", first, second), "--output", file, "--draft", "off", "--parallel", "1")
+    assert (code, "has all 2 results already" in err) == (0, True)
+
+
 def test_results_are_put_in_order_when_all_are_there(asked: Path, tmp_path: Path):
-    requests, file = read_batch(asked), tmp_path / "results"
+    requests, file = requests_of(asked), tmp_path / "results"
     for order in ((3, 1), (0, 2)):
         kept = Kept.open(file, requests)
         for index in order:
@@ -237,7 +272,7 @@ def test_results_are_put_in_order_when_all_are_there(asked: Path, tmp_path: Path
 
 def test_a_file_that_another_writes_is_refused(asked: Path, tmp_path: Path):
     """Two would write over each other's results."""
-    requests, file = read_batch(asked), tmp_path / "results"
+    requests, file = requests_of(asked), tmp_path / "results"
     kept = Kept.open(file, requests)
     with pytest.raises(UsageError, match="Another localspec writes"):
         Kept.open(file, requests)
