@@ -21,7 +21,8 @@ from localspec.cli.run import NO_TEMPLATE, Output, open_quietly, stop_on_interru
 from localspec.core.errors import Cancelled, LocalspecError
 from localspec.core.events import Loading
 from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
-from localspec.runtime.api import LLM, Gathered
+from localspec.runtime.api import LLM
+from localspec.runtime.gathered import Gathered
 from localspec.runtime.long_prompt import as_text
 
 

@@ -1,4 +1,4 @@
-"""Where the results of `localspec run --batch` go: to stdout in order, or into a file that is gone on with."""
+"""Results of `localspec run --batch`: printed in order, or kept in a file that is gone on with."""
 
 from __future__ import annotations
 

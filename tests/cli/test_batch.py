@@ -20,7 +20,8 @@ from localspec.cli.batch_results import Kept
 from localspec.cli.io import STREAM
 from localspec.core.errors import UsageError
 from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
-from localspec.runtime.api import LLM, Gathered, load
+from localspec.runtime.api import LLM, load
+from localspec.runtime.gathered import Gathered
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
