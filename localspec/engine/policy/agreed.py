@@ -1,6 +1,6 @@
 """How long several requests draft whose drafts cost forwards: decided for all at once, since all wait for each other.
 
-Each for itself, nobody begins what pays only where others share its time.
+Each for itself, none begins what pays only where others share its time.
 """
 
 from __future__ import annotations
