@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     from localspec.hub.api import pull, pull_events
     from localspec.hub.judging import fit, pair
     from localspec.hub.shelf import list_models
-    from localspec.runtime.api import LLM, Chat, Result, Stream, load, load_events
+    from localspec.runtime.api import LLM, Chat, Stream, load, load_events
+    from localspec.runtime.gathered import Result
 
 _WHERE = {
-    **dict.fromkeys(("LLM", "Chat", "Result", "Stream", "load", "load_events"), "localspec.runtime.api"),
+    **dict.fromkeys(("LLM", "Chat", "Stream", "load", "load_events"), "localspec.runtime.api"),
+    "Result": "localspec.runtime.gathered",
     **dict.fromkeys(("pull", "pull_events"), "localspec.hub.api"),
     **dict.fromkeys(("fit", "pair"), "localspec.hub.judging"),
     "list_models": "localspec.hub.shelf",

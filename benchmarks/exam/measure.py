@@ -23,7 +23,8 @@ from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import ListedFormat
 from localspec.models.catalog import Catalog
 from localspec.models.folding import READ_AS
-from localspec.runtime.api import LLM, Result, load_events
+from localspec.runtime.api import LLM, load_events
+from localspec.runtime.gathered import Result
 from training.exam.grading import is_good
 from training.exam.questions import Exam
 from training.exam.questions import load as load_exam

@@ -12,6 +12,7 @@ import re
 import sys
 import textwrap
 from io import TextIOWrapper
+from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any  # Any: JSON
 
@@ -19,6 +20,7 @@ from localspec.core.errors import FULL, DoesNotFit, UsageError
 from localspec.core.events import AnyEvent, Notice
 from localspec.core.sanitize import TABLE, clean
 
+STREAM = Path("-")  # stdin, or stdout, where a file may be named
 ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in TABLE if chr(code) not in "\t\n"} | {0x7F: "\\u007f"}
 COMMAND = re.compile(r"(?<=[:.]) (?=localspec )")  # where the command of a sentence begins
 NOT_ASCII = re.compile(r"[^\x00-\x7f]")
@@ -46,13 +48,17 @@ def read_prompt(prompt: str | None) -> str:
 
 def read_pipe() -> str:
     try:
-        return sys.stdin.buffer.read().decode("utf-8")
+        return read_piped(hint="Give the prompt in quotes.").decode("utf-8")
     except UnicodeDecodeError as fault:
         raise UsageError("The piped input is not UTF-8 text.", hint="Convert it first, e.g. with iconv.") from fault
+
+
+def read_piped(*, hint: str) -> bytes:
+    """All of stdin; UsageError with the hint where it cannot be read."""
+    try:
+        return sys.stdin.buffer.read()
     except OSError as fault:
-        raise UsageError(
-            f"The piped input cannot be read ({fault.strerror}).", hint="Give the prompt in quotes."
-        ) from fault
+        raise UsageError(f"The piped input cannot be read ({fault.strerror}).", hint=hint) from fault
 
 
 def print_text(text: str) -> None:

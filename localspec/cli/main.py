@@ -50,8 +50,8 @@ from localspec.core.weight_formats import LISTED
 EXIT_BROKEN_PIPE = 141  # 128 + SIGPIPE, as shells count
 
 FILE = click.Path(path_type=Path)
-BATCH_HELP = "Answer every line of a file of JSON lines, several at once."
-RESULTS_HELP = "With --batch: write the results to FILE; what it has already is not answered again."
+BATCH_HELP = "Answer every line of a file of JSON lines, several at once; - reads piped lines."
+RESULTS_HELP = "With --batch: write the results to FILE; what it has already is not answered again. - prints them."
 SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and 8.  [may be given twice]"
 
 
@@ -157,7 +157,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     On a terminal, control characters are removed from the answer. A pipe or a file gets it unchanged.
     """
     leave_on_interrupt()
-    from localspec.cli.batch import Asking, Batch, answer_batch, read_batch
+    from localspec.cli.batch import Batch, answer_batch
+    from localspec.cli.batch_lines import Asking, read_batch
     from localspec.cli.pulling.missing import pull_if_missing
     from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence

@@ -7,6 +7,7 @@ Orca, iteration-level scheduling: Yu et al., OSDI 2022.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
 from typing import Final
@@ -19,7 +20,7 @@ from localspec.engine.passes import Batched, Pass, Result, alone
 from localspec.engine.protocols import Forward, Sized
 
 STEP_SECONDS: Final = 0.07  # of a step in which prompts are read while others write
-LEAST_READ: Final = 16  # rows of prompts in such a step, however slow they are
+LEAST_READ: Final = 16  # rows of prompts in such a step, however slow they are; a drafter that reads fewer drafts
 
 
 class Batch:
@@ -30,7 +31,7 @@ class Batch:
         self._waiting: list[tuple[greenlet, Pass]] = []
         self._decoders: WeakSet[Batched] = WeakSet()  # a drafter that is dropped frees its memory
         self._weights: Sized | None = None  # the target's
-        self._rows_per_second = 0.0
+        self._rows_per_second: dict[int, float] = {}  # of prompts, by weights
         self.last: Forward | None = None
 
     def join(self, decoder: Batched) -> None:
@@ -45,13 +46,15 @@ class Batch:
 
     @property
     def others(self) -> int:
-        """Rows that other tasks have in the next whole forward: those they ask for already, or one."""
-        return sum([1 if self._is_draft(one) else len(one) for _, one in self._waiting]) + len(self._ready)
+        """Rows that other tasks have in the next whole forward: those they ask for already, or one; none while their
+        drafters read a prompt."""
+        asked = [self._is_drafting(one) if self._is_draft(one) else len(one) for _, one in self._waiting]
+        return sum(asked) + len(self._ready)
 
     @property
     def is_reading(self) -> bool:
         """Whether a prompt is being read, in pieces beside others that write."""
-        return any(one.unread for _, one in self._waiting if not self._is_draft(one))
+        return any(self._is_prompt(one) for _, one in self._waiting)
 
     def start(self, work: Callable[[], object]) -> None:
         """Begins a task at the next step, which raises what the task does not catch."""
@@ -60,7 +63,7 @@ class Batch:
     def step(self) -> bool:
         """Runs every task to its next forward, and computes what waits. False where no task is left."""
         self._run_tasks()
-        drafts = [(task, one) for task, one in self._waiting if self._is_draft(one)]
+        drafts = [(task, one) for task, one in self._waiting if self._is_drafting(one)]
         chosen = drafts or self._shared_out()  # verify forwards wait until everybody has drafted
         for some in groups(chosen):
             started = perf_counter()
@@ -86,7 +89,7 @@ class Batch:
         if task.parent is None:
             started = perf_counter()
             result = alone(one)
-            if not self._is_draft(one):
+            if not self._is_drafting(one):
                 self._measure((one,), perf_counter() - started)
             return result
         self._waiting.append((task, one))
@@ -104,20 +107,42 @@ class Batch:
     def _is_draft(self, one: Pass) -> bool:
         return one.early or one.decoder.weights is not self._weights
 
+    def _is_prompt(self, one: Pass) -> bool:
+        """Whether a prompt is read, or by a drafter what it has missed of a text."""
+        return one.unread > 0 and (len(one) >= LEAST_READ or not self._is_draft(one))
+
+    def _is_drafting(self, one: Pass) -> bool:
+        return self._is_draft(one) and not self._is_prompt(one)
+
     def _shared_out(self) -> list[tuple[greenlet, Pass]]:
         """Returns what waits, prompts cut to what a step may take of them: little while others write."""
-        prompts = sum([one.unread > 0 for _, one in self._waiting])
+        prompts = [one for _, one in self._waiting if self._is_prompt(one)]
         if not prompts or len(self._waiting) == 1:
             return list(self._waiting)
-        writing = sum([len(one) for _, one in self._waiting if not one.unread])
-        most = max(LEAST_READ, int(self._rows_per_second * STEP_SECONDS) - writing) if writing else PREFILL_CHUNK
-        share = max(most // prompts, 1)
-        return [(task, one.first(share) if one.unread else one) for task, one in self._waiting]
+        readers = Counter(id(one.decoder.weights) for one in prompts)
+        shares = {weights: max(self._most(weights, readers) // count, 1) for weights, count in readers.items()}
+        return [
+            (task, one.first(shares[id(one.decoder.weights)]) if self._is_prompt(one) else one)
+            for task, one in self._waiting
+        ]
+
+    def _most(self, weights: int, readers: Counter[int]) -> int:
+        """Rows of prompts that these weights may read in a step; a drafter has the time that the target leaves."""
+        writing = sum([len(one) for _, one in self._waiting if not self._is_prompt(one)])
+        if not writing:
+            return PREFILL_CHUNK
+        rate = self._rows_per_second.get(weights, 0.0)
+        if weights == id(self._weights):
+            return max(LEAST_READ, int(rate * STEP_SECONDS) - writing)
+        taken = STEP_SECONDS if id(self._weights) in readers or self.last is None else self.last.seconds
+        return max(LEAST_READ, int(rate * (STEP_SECONDS - taken)))
 
     def _measure(self, passes: Sequence[Pass], seconds: float) -> None:
-        self.last = last = Forward(sum(map(len, passes)), seconds, is_mixed=any(one.unread for one in passes))
-        if last.is_mixed and last.rows >= LEAST_READ:
-            self._rows_per_second = last.rows / max(seconds, 1e-9)
+        rows, is_mixed = sum(map(len, passes)), any(one.unread for one in passes)
+        if not self._is_draft(passes[0]):
+            self.last = Forward(rows, seconds, is_mixed=is_mixed)
+        if is_mixed and rows >= LEAST_READ:
+            self._rows_per_second[id(passes[0].decoder.weights)] = rows / max(seconds, 1e-9)
 
     def _take(self, task: greenlet, part: Pass, result: Result | Exception) -> None:
         """A task goes on with its result, or waits for the rest of its pass."""

@@ -12,14 +12,15 @@ from localspec.engine.arch import Arch
 
 
 class Cache:
-    """Every layer's keys, then values: [layers, context, 2 * kv_heads, head_dim]; `length` positions are committed."""
+    """Every layer's keys, then values: [layers, context, 2 * kv_heads, head_dim]; `length` positions are committed, and
+    all from `written` on are zero, but for what a graph wrote."""
 
     def __init__(self, arch: Arch, context: int, *, dtype: torch.dtype, device: str = "cpu") -> None:
         shape = (arch.num_layers, context, 2 * arch.num_kv_heads, arch.head_dim)
         self.store = torch.zeros(shape, dtype=dtype, device=device)
         self.layers = self.store.unbind(0)
         self.context = context
-        self.length = 0
+        self.length = self.written = 0
 
     @property
     def dtype(self) -> torch.dtype:
@@ -35,6 +36,7 @@ class Cache:
             self.layers[layer].index_copy_(0, positions, keys_values.to(self.dtype))
         else:
             self.layers[layer].narrow(0, positions.start, keys_values.shape[0]).copy_(keys_values)
+            self.written = max(self.written, positions.start + keys_values.shape[0])
 
     def read(self, layer: int, end: int) -> tuple[Tensor, Tensor]:
         """Keys and values of positions 0..end - 1, each [1, kv_heads, end, head_dim]; views, nothing is copied."""
@@ -45,7 +47,13 @@ class Cache:
     def take(self, other: Cache, start: int, end: int) -> None:
         """Copies positions start..end - 1 of a cache that is equal before them, and then holds `end` positions."""
         self.store[:, start:end].copy_(other.store[:, start:end])
-        self.length = end
+        self.length, self.written = end, max(self.written, end)
+
+    def clear(self, end: int) -> None:
+        """Zeroes what was written behind the first `end` positions, which are about to be written."""
+        if self.written > end:
+            self.store[:, end : self.written].zero_()
+        self.written = end
 
     def crop(self, length: int) -> None:
         """Rolls back to `length`: a counter, so it costs nothing and never passes what was written."""

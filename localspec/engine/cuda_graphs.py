@@ -96,7 +96,6 @@ class Graphed(Decoder):
             for size in (arch.hidden_size, arch.hidden_size, arch.vocab_size)
         )
         self.fault, self.is_reported = unrecordable(weights), False
-        self.written = 0  # positions; the cache is zero from here on
         if self.fault is None:
             self._try()
 
@@ -148,9 +147,7 @@ class Graphed(Decoder):
     def _replayed(self, shape: Shape, ids: Tensor, position: int, states: Tensor) -> bool:
         """Replays the graph of this shape into the output buffers; False where it must run eagerly."""
         end = position + shape.rows
-        if self.written > end:  # a row attends to its whole bucket, and under a mask 0 x NaN would be NaN
-            self.cache.store[:, end : self.written].zero_()
-        self.written = end
+        self.cache.clear(end)  # a row attends to its whole bucket, and under a mask 0 x NaN would be NaN
         fits = shape.rows <= (GRAPH_ROWS if shape.last else GRAPH_WIDTH) and shape.done < min(shape.rows, GRAPH_WIDTH)
         if self.fault or not fits or end > self.context:
             return False

@@ -178,10 +178,13 @@ def choose_context(name: str, longest: int, asked: int | None) -> int:
 
 def check_parallel(asked: int | str) -> None:
     """UsageError for a count of answers at once that none can have."""
-    if asked != AUTO and not (isinstance(asked, int) and 1 <= asked <= MOST_PARALLEL):
-        raise UsageError(
-            f"--parallel {asked} is out of range.", hint=f"Use --parallel 1 to {MOST_PARALLEL}, or {AUTO}."
-        )
+    if asked == AUTO:
+        return
+    hint = f"Use --parallel 1 to {MOST_PARALLEL}, or {AUTO}."
+    if not isinstance(asked, int) or isinstance(asked, bool):  # True would be taken for 1
+        raise UsageError(f"--parallel {asked} is no whole number.", hint=hint)
+    if not 1 <= asked <= MOST_PARALLEL:
+        raise UsageError(f"--parallel {asked} is out of range.", hint=hint)
 
 
 def check_context(asked: int | None) -> None:

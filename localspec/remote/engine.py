@@ -223,7 +223,7 @@ class RemoteEngine:
             yield self._ended()
             return
         with exchange:
-            response = exchange.ask("POST", kind.path, asked)
+            response = exchange.ask("POST", kind.path, asked, kind.headers)
             content_type = response.getheader("Content-Type", "")
             if content_type.partition(";")[0].strip().lower() != STREAMS[kind.lines]:
                 raise faults.of_another_kind(found.access.name, content_type)

@@ -24,6 +24,7 @@ MOST_LINE = 1 << 20  # bytes; a token's line has hundreds
 MOST_STREAM = 64 << 20
 MOST_FAULT = 64 << 10
 PIECE = 64 << 10
+NO_HEADERS: Mapping[str, str] = {}
 BROKEN = (OSError, HTTPException, ValueError)  # ValueError: read from a socket that another thread has shut
 
 
@@ -89,13 +90,22 @@ class Exchange:
         self.expired = True
         self.stop()
 
-    def ask(self, method: str, path: str, body: bytes | None = None, *, also: int = 200) -> HTTPResponse:
+    def ask(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        *,
+        also: int = 200,
+    ) -> HTTPResponse:
         """Sends the request; the answer, once its headers have come. Anything but 200, and `also`, is an error."""
         self._connect()
         connection = self._connection
         assert connection is not None
         try:
-            connection.request(method, self.access.address.path + path, body, self._headers(body is not None))
+            own = self._headers(body is not None)
+            connection.request(method, self.access.address.path + path, body, {**headers, **own})
             response = connection.getresponse()
         except BROKEN as fault:
             raise self._lost(fault) from fault

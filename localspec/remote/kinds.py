@@ -9,9 +9,9 @@ CHAT = "/v1/chat/completions"
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`owners`: who /v1/models says that its models belong to. `path`: where a chat goes on. `lines`: it streams JSON
-    lines, not events. `extras`: sampling options beyond OpenAI's, by our names. `wish`: what a request may say for
-    figures. `reports`: when an answer's speculation is reported.
+    """`owners`: who /v1/models says that its models belong to. `path`: where a chat goes on. `headers`: what it says
+    of itself. `lines`: it streams JSON lines, not events. `extras`: sampling options beyond OpenAI's, by our names.
+    `wish`: what a request may say for figures. `reports`: when an answer's speculation is reported.
 
     `switches`: a request may turn speculation off. `continues`: what makes it go on with an answer; None: it cannot.
     `echoes`: it then begins with what there is of the answer. `loads`: it listens while it still loads, and says so.
@@ -22,6 +22,7 @@ class Kind:
     port: int = 0
     owners: tuple[str, ...] = ()
     path: str = CHAT
+    headers: dict[str, str] = field(default_factory=dict)
     lines: bool = False
     extras: dict[str, str] = field(default_factory=dict)
     wish: dict[str, object] = field(default_factory=dict)
@@ -45,7 +46,8 @@ KINDS = {
             11535,
             ("localspec",),
             extras=REPEATS,
-            wish={"localspec": {"tokens": True, "chat": True}},  # a person waits: ahead of other requests
+            headers={"Localspec-Chat": "1"},  # a person waits: ahead of other requests
+            wish={"localspec": {"tokens": True}},
             reports="always reported",
             switches=True,
             continues={},

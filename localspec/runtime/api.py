@@ -10,25 +10,12 @@ import os
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self  # Any: messages may come as plain dicts
 
 from localspec.core.drain import drain
-from localspec.core.errors import UsageError, error_of
-from localspec.core.events import (
-    AnyEvent,
-    Done,
-    Failure,
-    FinishReason,
-    Loading,
-    Notice,
-    Ready,
-    SpecCard,
-    Stats,
-    Step,
-    Token,
-)
+from localspec.core.errors import UsageError
+from localspec.core.events import AnyEvent, Loading, Notice, Ready, SpecCard, Step
 from localspec.core.requests import (
     SAMPLING_FIELDS,
     AskedDraft,
@@ -44,50 +31,14 @@ from localspec.core.requests import (
 from localspec.core.trace import TracedRound
 from localspec.core.weight_formats import INT8_THRESHOLD
 from localspec.history.references import answer
+from localspec.runtime.gathered import Gathered, Result
+from localspec.runtime.many import Answers
 from localspec.runtime.model import Model
 from localspec.runtime.open import open_model
 from localspec.runtime.slots import Slots
 
 Messages = Sequence[Message | dict[str, Any]]
 SUCH = 'Write {"role": "user", "content": "Hello"}, for example.'
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """A whole answer. `tokens` say who wrote them; `stats` what it cost."""
-
-    text: str
-    tokens: tuple[Token, ...]
-    stats: Stats
-    finish_reason: FinishReason
-
-
-class Gathered:
-    """An answer's events, of which a Result is made at the end."""
-
-    def __init__(self) -> None:
-        self._tokens: list[Token] = []
-        self._end: Done | Failure | None = None
-
-    def take(self, event: AnyEvent) -> None:
-        match event:
-            case Step():
-                self._tokens.extend(event.tokens)
-            case Done() | Failure():
-                self._end = event
-
-    @property
-    def is_over(self) -> bool:
-        return self._end is not None
-
-    def result(self) -> Result:
-        """The whole answer; the error that ended it is raised."""
-        match self._end:
-            case Done(finish_reason=reason, stats=stats):
-                return Result("".join(token.text for token in self._tokens), tuple(self._tokens), stats, reason)
-            case Failure(code=code, message=message, hint=hint):
-                raise error_of(code, message, hint=hint)
-        raise UsageError("The answer was not completed.", hint="Ask again.")
 
 
 class Stream:
@@ -205,30 +156,11 @@ class LLM:
 
     def answer_many(
         self, requests: Iterable[GenerateRequest], *, cancelled: Callable[[], bool] = lambda: False
-    ) -> Iterator[tuple[int, Gathered]]:
+    ) -> Answers:
         """Answers to request records as they are ready, each with the number of its request, from 0; `result` of one
         that failed raises its error. Once it is `cancelled`, what is under way ends, and nothing more is begun."""
         self._model.check_open()
-        is_left = False
-        open_now: dict[int, Gathered] = {}
-        asked = enumerate(requests)
-        one = next(asked, None)
-        try:
-            while one is not None or open_now:
-                while one is not None and (self._slots.has_free or not open_now):
-                    number, request = one
-                    answer = Gathered()
-                    self._slots.start(request, answer.take, lambda: is_left or cancelled())
-                    open_now[number] = answer
-                    one = None if cancelled() else next(asked, None)
-                self._slots.step()
-                for number in [number for number, answer in open_now.items() if answer.is_over]:
-                    yield number, open_now.pop(number)
-                one = None if cancelled() else one
-        finally:
-            is_left = True
-            while open_now and self._slots.answering and self._slots.step():
-                pass
+        return Answers(self._slots, requests, cancelled)
 
     async def astream(self, prompt: str | Messages, **options: Any) -> AsyncIterator[AnyEvent]:
         """`stream` without blocking the event loop."""

@@ -53,6 +53,16 @@ class Slots:
         return any(not model.is_answering for model in self._free)
 
     @property
+    def is_here(self) -> bool:
+        """Whether this thread may go on with what is under way."""
+        return not self.answering or self._thread == threading.get_ident()
+
+    def check_thread(self) -> None:
+        """UsageError where another thread began what is under way."""
+        if not self.is_here:
+            raise UsageError("The model is answering in another thread.", hint="Go on there, or wait for its end.")
+
+    @property
     def ready(self) -> Ready:
         """What is loaded, with the caches of all."""
         ready = self.first.ready
@@ -63,8 +73,7 @@ class Slots:
         """Begins an answer at the next step; `report` is called with its events as they come, of which Done or a
         Failure is the last. Nothing that happens to it harms another."""
         with self._starting:
-            if self.answering and self._thread != threading.get_ident():
-                raise UsageError("The model is answering in another thread.", hint="Wait until that is done.")
+            self.check_thread()
             self._thread = threading.get_ident()
             model = self._chosen(request, cancelled)
             self._free.remove(model)
@@ -72,6 +81,7 @@ class Slots:
 
     def step(self) -> bool:
         """Runs every answer to its next forward, and computes those; False where no answer is left."""
+        self.check_thread()
         return self._batch is not None and self._batch.step()
 
     def steer(self, wish: SpecWish) -> SpecCard:
@@ -97,6 +107,7 @@ class Slots:
 
     def close(self) -> None:
         """Ends what is under way, and frees the memory. Twice does no harm."""
+        self.check_thread()
         if self._batch is not None:
             self._batch.close()
         for model in self._all:

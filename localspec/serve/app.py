@@ -36,6 +36,7 @@ from localspec.serve.security import Rules
 
 WHAT_THERE_IS = "There are /v1/chat/completions, /v1/completions, /v1/models, /health and /metrics."
 OTHER_PROTOCOLS = {"responses": "Responses", "messages": "Messages", "messages/count_tokens": "Messages"}
+CHAT = "localspec-chat"  # a header
 BASE_MODEL = "This is a base model without a chat template. Complete text instead: POST /v1/completions"
 
 
@@ -120,7 +121,7 @@ class Site:
     async def _body(self, request: Request) -> bytes:
         """The request's body; RequestRefused, before it is read, while the model loads or where the queue is full."""
         self.host.check_loaded()
-        self.queue.check()
+        self.queue.check(ahead=is_chat(request))
         return await self.bodies.read(request)
 
     async def chat(self, request: Request) -> Response:
@@ -138,7 +139,7 @@ class Site:
         self._check_model(asked.model)
         self.host.check_loaded()
         self._check_limit(asked)
-        exchange = Exchange(self.host, self.queue, self._completed(asked), self.ping)
+        exchange = Exchange(self.host, self.queue, self._completed(asked), self.ping, ahead=is_chat(request))
         try:
             if not asked.stream:
                 return await self._whole(kind, exchange, request)
@@ -240,6 +241,11 @@ class Site:
         return await self.refused(
             request, RequestRefused(fault.status_code, message, code="not_found", headers=fault.headers)
         )
+
+
+def is_chat(request: Request) -> bool:
+    """Whether a person waits for it. A header says so, for a body is not read where the queue is full."""
+    return CHAT in request.headers
 
 
 async def led_by(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -45,13 +45,11 @@ class StreamOptions(Wire, frozen=True):
 
 
 class SpecFields(Wire, frozen=True):
-    """How to speculate for this answer; `tokens`: say who wrote each token; `chat`: a person waits for it, and it goes
-    ahead of others that wait."""
+    """How to speculate for this answer; `tokens`: say who wrote each token."""
 
     spec: Mode | None = None
     k: int | Literal["auto", "heuristic"] | None = None
     tokens: bool = False
-    chat: bool = False
 
 
 class Part(Wire, frozen=True):
@@ -140,7 +138,6 @@ class Asked(msgspec.Struct, frozen=True):
     include_usage: bool = False
     timings_per_token: bool = False
     tokens: bool = False
-    chat: bool = False
     speculation: Speculation = Speculation()
     limit_field: str = "max_tokens"
 
@@ -236,7 +233,6 @@ def asked(body: Body, request: GenerateRequest) -> Asked:
         include_usage=bool(body.stream_options and body.stream_options.include_usage),
         timings_per_token=bool(body.timings_per_token),
         tokens=spec.tokens,
-        chat=spec.chat,
         speculation=speculation_of(spec),
     )
 

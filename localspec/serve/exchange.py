@@ -21,12 +21,13 @@ PING = 15.0  # seconds of silence after which a proxy might close the line
 
 
 class Exchange:
-    """Joins the queue when it is made: RequestRefused while the model loads, or where the queue is full."""
+    """Joins the queue when it is made, `ahead` of others for a chat: RequestRefused while the model loads, or where the
+    queue is full."""
 
-    def __init__(self, host: Host, queue: Queue, asked: Asked, ping: float = PING) -> None:
+    def __init__(self, host: Host, queue: Queue, asked: Asked, ping: float = PING, *, ahead: bool = False) -> None:
         host.check_loaded()
         self._host, self.asked, self._ping = host, asked, ping
-        self._ticket: Ticket = queue.join(ahead=asked.chat)
+        self._ticket: Ticket = queue.join(ahead=ahead)
         self._answer: Answer | None = None
 
     @property

@@ -1,5 +1,5 @@
 """The queue before the engine: as many requests are let in as it answers at once, a few wait in their order, and more
-are refused. A chat goes ahead of others that wait.
+are refused. A chat goes ahead of others that wait, and is refused for other chats alone.
 
 Belongs to one event loop. Knows nothing about what is answered.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from localspec.serve.faults import full
 
-WAITING = 4  # beside those that are answered
+WAITING = 4  # chats, and as many others, beside those that are answered
 
 
 class Ticket:
@@ -49,14 +49,15 @@ class Queue:
     def waiting(self) -> int:
         return len(self._waiting)
 
-    def check(self) -> None:
-        """RequestRefused where too many wait."""
-        if self.waiting >= self.most_waiting and self.answering >= self._parallel():
-            raise full(self.answering, self.most_waiting)
+    def check(self, *, ahead: bool = False) -> None:
+        """RequestRefused where too many of its kind wait."""
+        alike = sum(one.ahead == ahead for one in self._waiting)
+        if alike >= self.most_waiting and self.answering >= self._parallel():
+            raise full(self.answering, self.waiting)
 
     def join(self, *, ahead: bool = False) -> Ticket:
-        """Joins at the end, or ahead of all that are not; RequestRefused where too many wait."""
-        self.check()
+        """Joins at the end, or ahead of all that are not; RequestRefused where too many of its kind wait."""
+        self.check(ahead=ahead)
         ticket = Ticket(self, ahead=ahead)
         at = sum(one.ahead for one in self._waiting) if ahead else self.waiting
         self._waiting.insert(at, ticket)

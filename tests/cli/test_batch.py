@@ -5,17 +5,23 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from localspec.cli import batch
-from localspec.cli.batch import Kept, read_batch
+from localspec.cli.batch_lines import WORDS, Asked, Asking, ask, read_batch
+from localspec.cli.batch_results import Kept
+from localspec.cli.io import STREAM
 from localspec.core.errors import UsageError
-from localspec.runtime.api import LLM, Gathered, load
+from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
+from localspec.runtime.api import LLM, load
+from localspec.runtime.gathered import Gathered
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
@@ -43,8 +49,8 @@ def asked(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(localspec: Program, folder: Path) -> Any:
-    def start(file: Path, *more: str | Path) -> tuple[int, str, str]:
-        return localspec("run", folder, "--batch", file, *OPTIONS, "--max-tokens", "5", *more)
+    def start(file: Path, *more: str | Path, stdin: bytes = b"") -> tuple[int, str, str]:
+        return localspec("run", folder, "--batch", file, *OPTIONS, "--max-tokens", "5", *more, stdin=stdin)
 
     return start
 
@@ -52,6 +58,10 @@ def run(localspec: Program, folder: Path) -> Any:
 def write(file: Path, *lines: dict[str, Any]) -> Path:
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     return file
+
+
+def requests_of(file: Path) -> list[Asked]:
+    return ask(read_batch(file), Asking(GenerateRequest()), LoadRequest(), SamplingOptions())
 
 
 def records(text: str) -> list[dict[str, Any]]:
@@ -84,7 +94,9 @@ def test_a_file_of_results_is_gone_on_with(run: Any, asked: Path, tmp_path: Path
     part.write_bytes(json.dumps(kept).encode() + b"\n" + lines[0][:20])
     code, out, err = run(asked, "--output", part)
     assert (code, out) == (0, "")
-    assert "Answered 4 of 4" in err
+    answered = sum(one["tokens"] for one in records(whole.read_text()) if one["index"] != 2)
+    assert f"Answered 3 of 4: {answered} tokens in " in err
+    assert err.endswith(" a second); 1 was there already.\n")
     found = records(part.read_text())
     assert found[2]["text"] == "as it was"
     del found[2]["text"]
@@ -96,6 +108,40 @@ def test_a_file_of_results_is_gone_on_with(run: Any, asked: Path, tmp_path: Path
     code, _, err = run(asked, "--output", part)
     assert (code, part.read_bytes()) == (0, before)
     assert "has all 4 results already" in err
+
+
+def test_lines_may_be_piped_in_and_results_out(run: Any, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """`-` names no file, on either side; a file of results is gone on with when the same lines come again."""
+    monkeypatch.chdir(tmp_path)
+    piped, file = asked.read_bytes(), tmp_path / "results"
+    code, printed, _ = run(asked)
+    assert code == 0
+    assert run(STREAM, stdin=piped)[:2] == run(STREAM, "--output", "-", stdin=piped)[:2] == (0, printed)
+    assert run(STREAM, "--output", file, stdin=piped)[0] == 0
+    assert records(file.read_text()) == records(printed)
+    code, _, err = run(STREAM, "--output", file, stdin=piped)
+    assert (code, f"{file} has all 4 results already." in err) == (0, True)
+    assert not (tmp_path / "-").exists()
+
+
+@pytest.mark.parametrize(
+    ("stdin", "message"),
+    [
+        (b'{"prompt": "a"}\n{"id": 1}\n', "Line 2 of the piped input: it has neither "),
+        (b"\n", "The piped input has no requests. "),
+    ],
+)
+def test_what_is_piped_in_wrong_is_named(localspec: Program, stdin: bytes, message: str):
+    code, out, err = localspec("run", "guide", "--batch", "-", stdin=stdin)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: {message}")
+
+
+def test_a_terminal_is_no_pipe(monkeypatch: pytest.MonkeyPatch):
+    """It would wait for lines that nobody knows to type."""
+    monkeypatch.setattr(sys, "stdin", Mock(isatty=lambda: True))
+    with pytest.raises(UsageError, match=r"Nothing is piped in\. Try: localspec run MODEL --batch - < FILE\.jsonl"):
+        read_batch(STREAM)
 
 
 def test_a_request_that_fails_has_its_error_and_the_others_their_answers(run: Any, tmp_path: Path):
@@ -110,6 +156,7 @@ def test_a_request_that_fails_has_its_error_and_the_others_their_answers(run: An
     assert (failed["id"], failed["error"]["code"]) == ("long", "context_overflow")
     assert first["text"]
     assert last["text"]
+    assert "Answered 2 of 3: " in err
     assert "1 of 3 failed" in err
     code, _, err = run(asked, "--output", file)
     assert code == 1
@@ -139,20 +186,23 @@ def test_ctrl_c_keeps_what_is_ready_and_says_how_to_go_on(
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (b"{", "Input data was truncated"),
-        (b"[1]", "Expected 'object', got 'array'"),
-        (b'{"promt": "a"}', "Object contains unknown field 'promt'"),
-        (
-            b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}',
-            "it needs a prompt or messages, and not both",
-        ),
-        (b'{"id": 1}', "it needs a prompt or messages, and not both"),
+        (b"{", "it is not JSON"),
+        (b"\xff", "it is not JSON"),
+        (b"[" * 100_000, "it is not JSON"),
+        (b"[1]", "it is JSON, but no {…} with a prompt"),
+        (b'{"promt": "a"}', f"there is no field 'promt', only {', '.join(WORDS)}"),
+        (b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}', "it has a prompt and messages, too"),
+        (b'{"id": 1}', "it has neither a prompt nor messages"),
         (b'{"prompt": " "}', "its prompt is empty"),
-        (b'{"messages": []}', "Expected 'array' of length >= 1 - at '$.messages'"),
-        (b'{"prompt": "a", "temperature": 101}', "Expected 'float' <= 100.0 - at '$.temperature'"),
-        (b'{"prompt": "a", "max_tokens": 0}', "Expected 'int' >= 1 - at '$.max_tokens'"),
-        (b"\xff", "JSON is malformed: invalid character (byte 0)"),
+        (b'{"prompt": 1}', "'prompt' is not a text"),
+        (b'{"messages": []}', f"'messages' is not {WORDS['messages']}"),
+        (b'{"messages": [{"role": "tool", "content": "a"}]}', f"'messages' is not {WORDS['messages']}"),
+        (b'{"prompt": "a", "temperature": 101}', "'temperature' is not a number from 0 to 100"),
+        (b'{"prompt": "a", "max_tokens": 0}', "'max_tokens' is not a whole number from 1 to 1,048,576"),
+        (b'{"prompt": "a", "id": 1.5}', "'id' is not a text or a whole number"),
+        (b'{"prompt": "a", "stop": [1]}', "'stop' is not a text or a list of texts"),
     ],
+    ids=range(15),
 )
 def test_a_wrong_line_is_named_before_anything_is_loaded(
     run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes, reason: str
@@ -162,7 +212,7 @@ def test_a_wrong_line_is_named_before_anything_is_loaded(
     file.write_bytes(b'{"prompt": "a"}\n\n' + line + b"\n")
     code, out, err = run(file)
     assert (code, out) == (2, "")
-    assert err.startswith(f"error: Line 3 of '{file}' is wrong: {reason}. A line is e.g. ")
+    assert err.startswith(f"error: Line 3 of '{file}': {reason}. A line is e.g. ")
     assert err.count("\n") == 1
 
 
@@ -180,8 +230,38 @@ def test_results_of_another_batch_and_what_is_no_file_are_refused(run: Any, aske
     assert run(asked, "--output", tmp_path / "no folder" / "results")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("line", "more"),
+    [
+        ({"prompt": "hello general"}, ()),
+        ({"max_tokens": 8}, ()),
+        ({"temperature": 0.1}, ()),
+        ({}, ("--temperature", "0.5")),
+        ({}, ("--system", "Be brief.")),
+        ({}, ("--quant", "fp64")),
+        ({}, ("--raw",)),
+    ],
+)
+def test_an_answer_to_what_has_changed_is_not_taken_for_the_answer(
+    run: Any, tmp_path: Path, line: dict[str, Any], more: tuple[str, ...]
+):
+    """Under the same id, at the same position. How fast it is written may change."""
+    file = tmp_path / "results"
+    first, second = LINES[0], LINES[2]
+    assert run(write(tmp_path / "asked", first, second), "--output", file)[0] == 0
+    before = file.read_bytes()
+    code, _, err = run(write(tmp_path / "asked", {**first, **line}, second), "--output", file, *more)
+    assert (code, file.read_bytes()) == (2, before)
+    assert err == (
+        f"error: Line 1 of '{file}' answers what was asked before its prompt, the model or an option changed. "
+        "Name another file with --output, or delete that line to ask again.\n"
+    )
+    code, _, err = run(write(tmp_path / "asked", first, second), "--output", file, "--draft", "off", "--parallel", "1")
+    assert (code, "has all 2 results already" in err) == (0, True)
+
+
 def test_results_are_put_in_order_when_all_are_there(asked: Path, tmp_path: Path):
-    requests, file = read_batch(asked), tmp_path / "results"
+    requests, file = requests_of(asked), tmp_path / "results"
     for order in ((3, 1), (0, 2)):
         kept = Kept.open(file, requests)
         for index in order:
@@ -193,7 +273,7 @@ def test_results_are_put_in_order_when_all_are_there(asked: Path, tmp_path: Path
 
 def test_a_file_that_another_writes_is_refused(asked: Path, tmp_path: Path):
     """Two would write over each other's results."""
-    requests, file = read_batch(asked), tmp_path / "results"
+    requests, file = requests_of(asked), tmp_path / "results"
     kept = Kept.open(file, requests)
     with pytest.raises(UsageError, match="Another localspec writes"):
         Kept.open(file, requests)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any, NamedTuple
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import Cancelled, EngineError
-from localspec.engine.batch import Batch
+from localspec.engine.batch import LEAST_READ, Batch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
@@ -46,7 +47,7 @@ def drafter_of(kind: str, target: Batched, small: Batched) -> Drafter:
         "off": NoDrafter,
         "look-up": LookupDrafter,
         "early exit": lambda: EarlyExitDrafter(target, 2),
-        "model": lambda: ModelDrafter(small.beside(), VOCAB),
+        "model": lambda: ModelDrafter(small, VOCAB),
         "mixed": lambda: Mixed(LookupDrafter(), EarlyExitDrafter(target, 1)),
     }
     return makers[kind]()
@@ -96,21 +97,20 @@ def written(asked: Asked, target: Batched, small: Batched) -> Iterator[int]:
 
 
 def texts_alone(requests: list[Asked], target: Batched, small: Batched) -> list[list[int]]:
-    return [list(written(asked, target.beside(), small)) for asked in requests]
+    return [list(written(asked, target.beside(), small.beside())) for asked in requests]
 
 
 def texts_together(requests: list[Asked], target: Batched, small: Batched) -> list[list[int]]:
     batch, texts = Batch(), [list[int]() for _ in requests]
     batch.join(target)
-    batch.join(small)
-    views = [target.beside() for _ in requests]
-    for view in views:
+    views = [(target.beside(), small.beside()) for _ in requests]
+    for view in chain(*views):
         batch.join(view)
     coming, step = sorted(range(len(requests)), key=lambda index: requests[index].begins), 0
     while coming or len(batch):
         while coming and requests[coming[0]].begins <= step:
             index = coming.pop(0)
-            batch.start(lambda index=index: texts[index].extend(written(requests[index], views[index], small)))  # type: ignore[misc]
+            batch.start(lambda index=index: texts[index].extend(written(requests[index], *views[index])))  # type: ignore[misc]
         batch.step()
         step += 1
     batch.close()
@@ -160,6 +160,30 @@ def test_nobody_waits_for_a_whole_prompt(monkeypatch: pytest.MonkeyPatch):
     rows.clear()
     texts_together([Asked(prompt, 2)], target, packed_decoder())
     assert max(rows) == PREFILL_CHUNK
+
+
+def test_nobody_waits_for_a_whole_prompt_of_a_draft_model(monkeypatch: pytest.MonkeyPatch):
+    """Its pieces lie between the forwards of one that writes; alone, it reads whole chunks."""
+    target, small = packed_decoder(context=1500), packed_decoder(context=1500, num_hidden_layers=1)
+    forwards, together = list[tuple[bool, int]](), PackedDecoder.together
+
+    def noted(self: PackedDecoder, passes: Any) -> Any:
+        forwards.append((self.weights is small.weights, sum(len(one) for one in passes)))
+        return together(self, passes)
+
+    monkeypatch.setattr(PackedDecoder, "together", noted)
+    monkeypatch.setattr("localspec.engine.batch.STEP_SECONDS", 0.0)
+    reader = Asked([index % VOCAB for index in range(1200)], 2, "model")
+    texts = texts_together([Asked([1, 2], 200), reader], target, small)
+    assert max(rows for _, rows in forwards[1:]) < 60
+    reads = [index for index, (is_draft, rows) in enumerate(forwards) if is_draft and rows == LEAST_READ]
+    meanwhile = [rows for is_draft, rows in forwards[reads[0] : reads[-1]] if not is_draft]
+    assert len(meanwhile) >= len(reads) - 1 > 1100 // LEAST_READ
+    assert set(meanwhile) == {1}
+    assert texts == texts_alone([Asked([1, 2], 200), reader], target, small)
+    forwards.clear()
+    texts_together([reader], target, small)
+    assert max(rows for is_draft, rows in forwards if is_draft) == PREFILL_CHUNK
 
 
 @pytest.mark.sampled(3)

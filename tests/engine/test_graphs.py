@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from benchmarks.shapes.layer_offload import offloaded
 from localspec.engine import cuda_graphs, shortlist
+from localspec.engine.batch import Batch
 from localspec.engine.cache import Cache
 from localspec.engine.cuda_graphs import Capture, Graphed, Shape, unrecordable
 from localspec.engine.decoder import Decoder, Span
@@ -24,6 +26,7 @@ from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.lengths import Lengths
 from localspec.engine.linear import EightBit
+from localspec.engine.passes import Pass
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -232,6 +235,53 @@ def test_what_invalid_numbers_left_in_the_cache_is_never_read():
         pair.graphed.bytes_read = pair.eager.bytes_read
         pair.forward(1)
         pair.crop(3)
+
+
+# --- beside another
+
+
+@pytest.mark.parametrize("leads", [False, True], ids=["behind another", "before another"])
+def test_what_invalid_numbers_left_in_a_forward_with_another_is_never_read(leads: bool):
+    """Such a forward is no replay, whichever of the two computes it."""
+    pair = Pair(num_hidden_layers=4)
+    pair.forward(3)
+    other, ids = pair.graphed.beside(), pair.ids(20)
+    with torch.inference_mode():
+        states = torch.full((19, pair.eager.arch.hidden_size), torch.nan, dtype=torch.float64)
+        passes = [Pass(pair.graphed, ids, 3, 4, ExitStates(1, states)), Pass(other, ids, 0, 4)]
+        found = passes[not leads].decoder.together(passes if leads else passes[::-1])
+    assert [logits.isnan().any() for _, logits in found] == [leads, not leads]
+    assert pair.graphed.cache.store.isnan().any()
+    pair.graphed.bytes_read = pair.eager.bytes_read
+    pair.forward(1)
+
+
+@pytest.mark.parametrize("drafter", ["none", "exit 2", "a model"])
+def test_two_answers_at_once_are_each_the_text_alone(drafter: str):
+    """The one that replays and one beside it, which does not; what ends first leaves the other to replay on."""
+    eager = tiny_decoder(seed=1, context=CONTEXT)
+    tapes = Taping()
+    target = graphed(eager, tapes)
+    views, batch, texts = [target, target.beside()], Batch(), dict[int, list[int]]()
+    assert (type(views[1]), views[1].weights is target.weights) == (Decoder, True)
+    asked = ([1, 2, 3], 50), ([2, 7, 1, 8, 2], 20)
+
+    def write(index: int) -> None:
+        session, (prompt, most) = Session(views[index], DRAFTERS[drafter](views[index])), asked[index]
+        texts[index] = text(generate(session, prompt, max_tokens=most, policy=3))
+
+    before = sum(tape.replays for tape in tapes.tapes)
+    for view in views:
+        batch.join(view)
+    for index in range(2):
+        batch.start(partial(write, index))
+    while batch.step():
+        pass
+    batch.close()
+    alone = [text(generate(Session(eager, NoDrafter()), prompt, max_tokens=most)) for prompt, most in asked]
+    assert [texts[index] for index in range(2)] == alone
+    assert sum(tape.replays for tape in tapes.tapes) > before
+    assert target.fault is None
 
 
 # --- what is not replayed

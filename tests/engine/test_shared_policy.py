@@ -32,6 +32,7 @@ pytestmark = pytest.mark.heavy
 
 STEPS = 300
 NEAR = 0.93  # of the best common length; probes alone take up to 4 % of so short a run
+AGREED = 0.8  # likewise, where drafts cost forwards: which lengths pay together is found out meanwhile
 NOT_BELOW = 0.98  # of no drafts at all
 
 
@@ -244,6 +245,32 @@ def test_drafts_that_cost_forwards_are_never_worse_than_none(name: str, count: i
     assert sum(one.tokens for one in asked) / world.seconds >= 0.97 * common(cost, [0.7] * count, 0)
 
 
+def check_agreed(name: str, count: int) -> None:
+    """Nobody begins alone what pays if all do, since everybody waits for a draft that costs forwards."""
+    cost, exit, agreements = COSTS[name], MACHINES[name].exit, [0.9] * count
+    world = World(cost, exit)
+    asked = requests(world, agreements, free=False)
+    world.run(asked, STEPS)
+    rate = sum(one.tokens for one in asked) / world.seconds
+    assert rate >= AGREED * best_common(cost, agreements, exit)
+    assert rate >= NOT_BELOW * common(cost, agreements, 0)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("name", MACHINES)
+@pytest.mark.parametrize("count", [2, 3, 4, 8])
+def test_drafts_that_cost_forwards_are_agreed_on(name: str, count: int):
+    check_agreed(name, count)
+
+
+def test_of_those_whose_drafts_cost_forwards_one_that_is_hardly_ever_right_drafts_nothing():
+    world = World(COSTS["1B int8"], MACHINES["1B int8"].exit)
+    poor, *good = asked = requests(world, [0.1] + [0.9] * 3, free=False)
+    world.run(asked, STEPS)
+    assert drafted(poor) < 0.1
+    assert min(map(drafted, good)) > 0.7
+
+
 def test_each_slot_has_its_own_mode():
     world = World(COSTS["flat"])
     asked = requests(world, [0.9] * 3)
@@ -291,11 +318,13 @@ CHECKS: dict[str, Callable[[], None]] = {
     "need": check_need,
     "prompts": check_prompts,
     "probes": check_probes,
+    "agreed": lambda: check_agreed("1B int8", 4),
 }
 
 MUTANTS = {
     "marginal rows as if alone": Mutant("eight", arms, "beside", "costs.beside(others.rows)", "costs.beside(0)"),
     "a rate of one's own": Mutant("eight", auto.Auto, "best", "cost[0], self.others.tokens", "cost[0], 0.0"),
+    "each for itself": Mutant("agreed", auto.Auto, "wanted", "not candidates[0].arm.free", "candidates[0].arm.free"),
     "no limit": Mutant("fair", arms, "beside", "if cost[k] <= dearest", ""),
     "who chooses first takes all": Mutant(
         "need", company.Others, "joined", "rows=self.rows + rows", "rows=self.rows + 0 * rows"

@@ -16,7 +16,7 @@ from localspec.remote.totals import Totals, of_one_answer, read
 from tests.support import recorded_servers as recorded
 from tests.support.recorded_servers import STEP, TEXTS, chunk, event, last, models, stream, vllm_metrics
 from tests.support.remote_stage import CHAT, QUESTION, done_of, serving, talk, text_of
-from tests.support.stand_in_server import Answer, Route
+from tests.support.stand_in_server import Answer, Asked, Route
 
 
 @dataclass(frozen=True)
@@ -250,6 +250,12 @@ def test_a_round_that_cannot_be_is_text_alone(change: dict[str, object]):
 def body_of(
     owner: str, request: GenerateRequest, wish: SpecWish | None = None, path: str = CHAT, **of_model: Any
 ) -> Any:
+    return sent_to(owner, request, wish, path, **of_model).body
+
+
+def sent_to(
+    owner: str, request: GenerateRequest, wish: SpecWish | None = None, path: str = CHAT, **of_model: Any
+) -> Asked:
     pieces = Answer(recorded.OLLAMA, content_type="application/x-ndjson") if owner == "library" else Answer(stream())
     routes = serving(owner, pieces, path=path) | {"GET /v1/models": Answer.json(models(owner, **of_model))}
     with talk(routes) as with_server:
@@ -257,7 +263,7 @@ def body_of(
         if wish is not None:
             with_server.engine.steer(wish)
         done_of(with_server.ask(request))
-        return with_server.server.questions[-1].body
+        return with_server.server.questions[-1]
 
 
 FULL = GenerateRequest(
@@ -271,6 +277,11 @@ FULL = GenerateRequest(
 def test_a_question_says_what_was_asked_for_and_no_more():
     asked = body_of("nobody", QUESTION)
     assert set(asked) == {"model", "messages", "stream", "stream_options"}
+
+
+def test_another_localspec_and_no_other_hears_that_a_person_waits():
+    assert sent_to("localspec", QUESTION).headers["Localspec-Chat"] == "1"
+    assert "Localspec-Chat" not in sent_to("vllm", QUESTION).headers
 
 
 def test_options_beyond_openais_go_only_to_who_knows_them():
@@ -290,11 +301,10 @@ def test_options_beyond_openais_go_only_to_who_knows_them():
 
 def test_the_switch_is_a_field_of_the_next_question():
     """Until it is touched, another localspec speculates as it was started."""
-    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True, "chat": True}
-    assert body_of("localspec", QUESTION, SpecWish("off"))["localspec"] == {"tokens": True, "chat": True, "spec": "off"}
+    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True}
+    assert body_of("localspec", QUESTION, SpecWish("off"))["localspec"] == {"tokens": True, "spec": "off"}
     assert body_of("localspec", QUESTION, SpecWish("on", 4))["localspec"] == {
         "tokens": True,
-        "chat": True,
         "spec": "on",
         "k": 4,
     }
@@ -310,7 +320,6 @@ def test_only_what_the_user_changed_is_asked_of_a_localspec():
     def asked(wish: SpecWish | None, request: GenerateRequest = QUESTION) -> Any:
         sent = body_of("localspec", request, wish, **started)["localspec"]
         assert sent.pop("tokens") is True
-        assert sent.pop("chat") is True
         return sent
 
     assert asked(None) == asked(SpecWish("on", 3)) == {}
@@ -322,10 +331,10 @@ def test_only_what_the_user_changed_is_asked_of_a_localspec():
 
 def test_a_localspec_that_is_not_steered_drafts_as_it_was_started():
     """Its own --spec and --k would be overridden by ours."""
-    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True, "chat": True}
+    assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True}
     plain, drafted = (replace(QUESTION, speculate=each) for each in (False, True))
-    assert body_of("localspec", plain)["localspec"] == {"tokens": True, "chat": True, "spec": "off"}
-    assert body_of("localspec", drafted)["localspec"] == {"tokens": True, "chat": True}
+    assert body_of("localspec", plain)["localspec"] == {"tokens": True, "spec": "off"}
+    assert body_of("localspec", drafted)["localspec"] == {"tokens": True}
 
 
 def test_sglang_is_asked_for_its_details():

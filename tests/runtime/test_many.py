@@ -75,6 +75,29 @@ def test_another_thread_is_refused_and_harms_nothing(llm: LLM):
     assert [found[1], found[2]] == alone
 
 
+def test_another_thread_does_not_go_on_with_answers_and_harms_nothing(llm: LLM):
+    """What is under way is bound to the thread that began it."""
+    asked = [request_of(prompt, max_tokens=3 + 9 * number, temperature=0) for number, prompt in enumerate(PROMPTS)]
+    alone = [answer.result().text for _, answer in sorted(llm.answer_many(asked), key=lambda one: one[0])]
+    answers = llm.answer_many(asked)
+    number, first = next(answers)
+    with ThreadPoolExecutor(1) as other:
+        for act in (lambda: next(answers), answers.close, llm.close):
+            with pytest.raises(UsageError, match=r"in another thread\. Go on there"):
+                other.submit(act).result()
+    found = {number: first.result().text} | {number: answer.result().text for number, answer in answers}
+    assert [found[number] for number in range(len(asked))] == alone
+
+
+def test_answers_that_another_thread_drops_end_at_the_next_step(llm: LLM):
+    held = [llm.answer_many(request_of(prompt, max_tokens=30) for prompt in PROMPTS)]
+    next(held[0])
+    with ThreadPoolExecutor(1) as other:
+        other.submit(held.clear).result()
+    assert len(llm.generate_many(PROMPTS, max_tokens=2)) == len(PROMPTS)
+    assert llm._slots.answering == 0
+
+
 def test_who_stops_in_the_middle_leaves_all_slots_free(llm: LLM):
     for _ in llm.answer_many(request_of(prompt, max_tokens=30) for prompt in PROMPTS):
         break
@@ -127,6 +150,12 @@ def test_with_one_slot_an_open_stream_is_in_the_way(folder: Path):
 @pytest.mark.parametrize("parallel", [0, 65, -1])
 def test_a_count_out_of_range_is_refused(folder: Path, parallel: int):
     with pytest.raises(UsageError, match=f"--parallel {parallel} is out of range"):
+        load(folder, parallel=parallel)
+
+
+@pytest.mark.parametrize("parallel", [True, False, 2.0, "2", None])
+def test_a_count_that_is_no_whole_number_is_refused(folder: Path, parallel: Any):
+    with pytest.raises(UsageError, match=f"--parallel {parallel} is no whole number. Use --parallel 1 to 64, or auto"):
         load(folder, parallel=parallel)
 
 

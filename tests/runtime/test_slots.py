@@ -137,6 +137,28 @@ def test_texts_of_concurrent_requests_are_those_of_each_alone(opened: Callable[.
     assert {answer.reason for answer in answers} <= {"length", "stop"}
 
 
+@pytest.mark.parametrize(
+    ("draft", "quant"), [("off", "fp64"), ("early-exit:1", "fp64"), ("{draft}", "fp64"), ("early-exit:1", "int8")]
+)
+def test_offloaded_layers_are_streamed_for_two_at_once(opened: Callable[..., Slots], draft: str, quant: str):
+    """Once for both: every text is the one of a model that is in memory whole, also where one of the two is stopped."""
+    requests = [request(number, seed=11 if number >= 2 else None, most=12) for number in range(4)]
+    whole, slots = opened(draft, 1, quant=quant), opened(draft, 2, quant=quant, device="offload")
+    assert slots.ready.memory.target_bytes < whole.ready.memory.target_bytes
+    assert slots.ready.parallel == 2
+    expected = [alone(whole, one) for one in requests]
+    for pair in ((0, 2), (1, 3)):
+        at_once = [Asked(slots, requests[number]) for number in pair]
+        run(slots)
+        assert [answer.text for answer in at_once] == [expected[number] for number in pair]
+    stopped, other = Asked(slots, requests[0]), Asked(slots, requests[1])
+    while stopped.steps < 2:
+        slots.step()
+    stopped.is_stopped = True
+    run(slots)
+    assert (stopped.reason, other.text) == ("cancelled", expected[1])
+
+
 def test_weights_and_prompter_are_loaded_once_and_caches_are_each_its_own(opened: Callable[..., Slots]):
     heard: list[AnyEvent] = []
     slots = opened("{draft}", 3, heard)

@@ -125,7 +125,7 @@ async def test_a_chat_goes_ahead_of_others_that_wait_and_not_of_another_chat(eng
     async with stage(engine) as world:  # type: ignore[arg-type]
         await lined_up(world, 5, stream=True)
         for name in ("first", "second"):
-            world.chat(f"{name} chat", stream=True, localspec={"chat": True})
+            world.chat(f"{name} chat", stream=True, ahead=True)
             waiting = 3 if name == "first" else 4
             await world.until(lambda waiting=waiting: world.queue.waiting == waiting)  # type: ignore[misc]
         for number in range(4):

@@ -65,6 +65,30 @@ async def test_where_the_queue_is_full_no_body_is_waited_for():
             call.leave()
 
 
+async def test_a_chat_is_let_in_ahead_of_a_full_queue():
+    """It is refused for other chats alone, and takes nobody's position."""
+    async with stage(slow()) as world:
+        calls = await lined_up(world, 5, stream=True)
+        chats = []
+        for waiting in range(5, 9):
+            chats.append(world.chat(f"chat {waiting - 5}", stream=True, ahead=True))
+            await world.until(lambda waiting=waiting: world.queue.waiting == waiting)  # type: ignore[misc]
+        await chats[0].sees(": queued 1\n\n")
+        await calls[4].sees(": queued 8\n\n")
+        for refused in (world.chat(ahead=True), world.chat()):
+            assert (await refused.end()).error["code"] == "queue_full"
+            assert "One answer is being written and 8 wait" in refused.error["message"]
+        world.engine.permit()
+        for call in (*calls, *chats):
+            assert (await call.end()).text == TEXT
+        asked = [request.messages[0].content for request in world.engine.requests if request.messages]
+        assert asked == [
+            "question 0",
+            *(f"chat {index}" for index in range(4)),
+            *(f"question {index}" for index in range(1, 5)),
+        ]
+
+
 async def test_a_stream_that_waits_is_sent_its_position_as_a_comment():
     async with stage(slow()) as world:
         first, second, third = await lined_up(world, 3, stream=True)

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from localspec.core.events import AnyEvent, Failure, Notice
+from localspec.remote.kinds import KINDS
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Host, State
 from localspec.serve.queue import Queue
@@ -60,8 +61,11 @@ class Stage:
     def post(self, path: str, content: Any = None, **more: Any) -> Call:
         return Call(self.app, "POST", path, content, **more)
 
-    def chat(self, text: str = "hi", **fields: Any) -> Call:
-        return self.post("/v1/chat/completions", {"messages": [{"role": "user", "content": text}], **fields})
+    def chat(self, text: str = "hi", *, ahead: bool = False, **fields: Any) -> Call:
+        """`ahead`: as a localspec chat asks."""
+        content = {"messages": [{"role": "user", "content": text}], **fields}
+        headers = [(name.lower(), value) for name, value in KINDS["localspec"].headers.items()] if ahead else []
+        return self.post("/v1/chat/completions", content, headers=headers)
 
     async def until(self, reached: Callable[[], bool]) -> None:
         async with asyncio.timeout(PATIENCE):

@@ -52,7 +52,11 @@ class Candidate(NamedTuple):
         if self.arm.free:
             return [0.0] * len(self.cost)
         by = 1 + others.drafting
-        return [0.0, *[max(own - bare, 0.0) / by for own, bare in zip(self.cost[1:], costs.beside(1), strict=False)]]
+        return [seconds / by for seconds in self.drafts(costs)]
+
+    def drafts(self, costs: Costs) -> list[float]:
+        """Seconds of a draft by forwards, by its length."""
+        return [0.0, *[max(own - bare, 0.0) for own, bare in zip(self.cost[1:], costs.beside(1), strict=False)]]
 
     def gains(self, drafting: list[float], rate: float) -> list[float]:
         """Tokens that each row brings, less those that others would in the time that it is drafted."""

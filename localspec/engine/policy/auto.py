@@ -7,10 +7,13 @@ within a fixed share of the time.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from math import inf
+from operator import add
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import NEGLIGIBLE
+from localspec.engine.policy.agreed import agree
 from localspec.engine.policy.arms import Arm, Candidate, beside, candidate, untried
 from localspec.engine.policy.asking import Asking
 from localspec.engine.policy.company import ALONE, NO_OTHERS
@@ -62,6 +65,8 @@ class Auto:
             return first
         candidates = [self.candidate(offer, most) for offer in asked]
         if self.others is not NO_OTHERS:
+            if len(candidates) == 1 and not candidates[0].arm.free and not self.least:
+                return self.planned(candidates[0])
             candidates = self.beside(candidates)
         if not candidates:
             return self.plain()
@@ -90,6 +95,7 @@ class Auto:
         """Returns the candidates that may be drafted beside what others are expected to draft in the same step."""
         costs, others = self.costs, self.others
         usual = self.rate.value
+        self.place.rises = ()
         self.place.gains = gains = max([one.gains(one.drafting(others, costs), usual) for one in candidates], key=sum)
         dearest = inf if self.least else FAIR * others.fewest * costs.beside(others.plain)[0]
         fair = [cost for cost in costs.beside(others.rows) if cost <= dearest]
@@ -97,6 +103,27 @@ class Auto:
             self.others = others = others.joined(gains, fair, usual)
         found = [beside(one, others, costs, dearest) for one in candidates]
         return [one for one in found if one.lengths]
+
+    def planned(self, one: Candidate) -> Choice:
+        """A draft by forwards beside others, as whoever chooses first in a step has planned it for all."""
+        others, costs, shared, drafts = self.others, self.costs, self.shared, one.drafts(self.costs)
+        self.place.gains = ()
+        self.place.rises = rises = [b - a for a, b in pairwise(one.expected[: one.longest + 1])]
+        if self.is_first or shared.plan is None:
+            dearest = FAIR * others.fewest * costs.beside(others.plain)[0]
+            everyone, widths = [rises, *shared.rises(self.place)], costs.beside(others.rows)
+            drawn = agree(everyone, widths, drafts[: one.longest + 1], tokens=1 + others.tokens, most=dearest)
+            shared.plan = drawn
+            self.rate.add(drawn.tokens, drawn.seconds)
+        plan = shared.plan
+        k = max([length for length in one.lengths if length <= plan.length(rises)], default=0)
+        beside = costs.beside(max(others.rows, others.plain + plan.rows - k))
+        cost = list(map(add, beside, drafts))
+        best = Best(Pick(one if k else None, k), one.expected[k] - plan.rate * cost[k], plan.rate, cost[0])
+        self.place.promise(one.expected[k])
+        self.asking.answered((best.value - 1) / best.rate + best.plain)
+        pick = self.explorer.other([one._replace(cost=cost)], best, self.least, is_alone=False) or best.pick
+        return PLAIN if pick.candidate is None else Choice(pick.k, one.offer)
 
     def first_try(self, asked: Sequence[Offer], most: int) -> Choice | None:
         least = max(self.least, self.others.rows)  # among others, a forward without drafts is none of one row

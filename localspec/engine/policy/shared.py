@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.requests import PROBE_EVERY
+from localspec.engine.policy.agreed import Plan
 from localspec.engine.policy.company import Others, Steps
 from localspec.engine.policy.costs import Costs
 from localspec.engine.policy.exploring import Explorer
@@ -43,6 +44,7 @@ class Place:
         self.is_drafting = False  # by forwards of its own
         self.tokens = 1.0  # that these bring, as expected
         self.usual = 1.0  # tokens a round, of late
+        self.rises: Sequence[float] = ()  # what each token of a draft by forwards brings, as expected
         self.gains: Sequence[float] = ()  # what each further row would have brought in its last round
 
     def promise(self, tokens: float) -> None:
@@ -60,6 +62,7 @@ class Shared:
         self.places: list[Place] = []
         self.present: list[Place] = []  # those that had rows in the last step
         self.steps = Steps()
+        self.plan: Plan | None = None  # of those whose drafts cost forwards
         self.probes = Probes(probe_every)
 
     def is_first(self, place: Place, last: Forward | None) -> bool:
@@ -74,6 +77,11 @@ class Shared:
             self.present = present or self.present
         place.step = self.steps.count
         return first
+
+    def rises(self, own: Place) -> list[Sequence[float]]:
+        """What the drafts of those who choose later bring, as far as they are by forwards."""
+        step = self.steps.count
+        return [place.rises for place in self.present if place.step == step - 1 and place is not own]
 
     def others(self, own: Place, asked: int) -> Others:
         """What one knows of the others, who have `asked` for so many rows."""
