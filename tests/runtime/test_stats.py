@@ -14,6 +14,7 @@ from localspec.core.events import (
     Done,
     DrafterSums,
     Failure,
+    Likely,
     Loading,
     Memory,
     ModelCard,
@@ -289,7 +290,7 @@ def test_a_draft_length_stays_text_in_json():
     assert to_dict(READY)["spec"]["k"] == "auto"
 
 
-TOKEN = Token(7, "é\x00\U0001f600", "fix", None, -0.5, Proposal(8, "\ufffd"))
+TOKEN = Token(7, "é\x00\U0001f600", "fix", None, (Likely(7, "\ufffd", -0.5),), Proposal(8, "\ufffd"))
 EVENTS: list[AnyEvent] = [
     Loading("weights", 1, 2, "bytes", 0.5),
     Loading("weights", 1, 2),
