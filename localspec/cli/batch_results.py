@@ -1,4 +1,4 @@
-"""Results of `localspec run --batch`: printed in order, or kept in a file that is gone on with."""
+"""Results of `localspec run --batch`: printed in order, or kept in a file that is gone on with. Knows no model."""
 
 from __future__ import annotations
 

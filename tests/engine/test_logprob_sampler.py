@@ -14,17 +14,13 @@ from localspec.engine.protocols import Draft, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
+from tests.engine.test_recording_sampler import WAYS
 from tests.engine.test_rounds import KINDS, PROMPT
 from tests.support.fakes import text
 from tests.support.models import tiny_decoder
 
 pytestmark = pytest.mark.heavy
 
-WAYS = {
-    "greedy": Sampling(repetition_penalty=1.2),
-    "random": Sampling(temperature=0.8, top_p=0.9),
-    "seeded": Sampling(temperature=1.3, top_k=20, seed=5),
-}
 COUNT = 3
 
 
