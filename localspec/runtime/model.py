@@ -32,12 +32,10 @@ from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.table import LOOKUP, check_exit
 from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.first_look import FirstLook
-from localspec.engine.logprob_sampler import LogprobSampler
 from localspec.engine.memory import give_back, is_out_of_memory
 from localspec.engine.passes import can_batch
 from localspec.engine.policy.steerable import SteerablePolicy
-from localspec.engine.protocols import Policy, Resident, Round, Sampler, is_layered
-from localspec.engine.recording_sampler import RecordingSampler
+from localspec.engine.protocols import Policy, Resident, Round, is_layered
 from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading, Session, common_prefix_length
 from localspec.engine.shortlist import drafter_bytes
@@ -50,6 +48,7 @@ from localspec.runtime.drafting import Drafting, without_drafter, without_failed
 from localspec.runtime.notices import drafter_failed, flat, graph_notices, read_otherwise
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
+from localspec.runtime.recording import recorded, recording
 from localspec.runtime.references import References
 from localspec.runtime.sampling_defaults import check_limits, greedy, resolve_sampling
 from localspec.runtime.shortening import remedies, turns_over
@@ -323,25 +322,11 @@ class Model:
         defaults = self._parts.defaults if request.beams == 1 else greedy(self._parts.defaults)
         self._sampling = resolve_sampling(request.sampling, defaults, usable=prompter.num_ids)
         self._look = FirstLook(make_sampler(self._sampling, greedy_draft=self._parts.drafting.greedy))
-        sampler, self._recording = self._recorded(request, prompter.num_ids)
+        sampler, self._recorders = recording(self._look, request, prompter.num_ids)
         self._session.begin(sampler, stop_ids=stop_ids, cancelled=cancelled)
         if request.continues:
             return go_on(request, prompter, self._session.tokens, stop_ids)
         return self._prompt(request, prompter), Writer(prompter.tokenizer, request.stop)
-
-    def _recorded(
-        self, request: GenerateRequest, usable: int
-    ) -> tuple[Sampler, list[RecordingSampler | LogprobSampler]]:
-        """The answer's sampler, around which stand those that record what was asked for."""
-        sampler: Sampler = self._look
-        recording: list[RecordingSampler | LogprobSampler] = []
-        if request.logprobs is not None:
-            sampler = LogprobSampler(sampler, request.logprobs, usable)
-            recording.append(sampler)
-        if request.draft_probabilities:
-            sampler = RecordingSampler(sampler)
-            recording.append(sampler)
-        return sampler, recording
 
     def _begin_translating(self, request: GenerateRequest, ids: list[int]) -> None:
         """Gives the conversation to a drafter with another tokenizer."""
@@ -394,9 +379,7 @@ class Model:
             else self._searched(request.beams, most)
         )
         for bare in rounds:
-            done = bare
-            for sampler in self._recording:
-                done = sampler.recorded(done)
+            done = recorded(bare, self._recorders)
             step = writer.step(done, len(session.tokens) - len(done.tokens), shared=self._is_shared(done))
             session.rewind(len(session.tokens) - len(done.tokens) + len(step.tokens))
             yield done, step
