@@ -69,7 +69,7 @@ class Model:
         return self.state.spec
 
     def steer(self, wish: SpecWish) -> SpecCard:
-        """As ModelState.steer, from any thread."""
+        """Steers the drafter, as ModelState does; from any thread."""
         return self.state.steer(wish)
 
     def change_drafter(self, asked: ChangeDrafter) -> Generator[Loading | Notice | Ready, None, None]:

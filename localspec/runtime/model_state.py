@@ -60,7 +60,7 @@ class ModelState:
 
     @property
     def bytes_read(self) -> int:
-        """Of weights, by the target and all drafters there were."""
+        """Bytes of weights that the target and all its drafters so far have read."""
         return self._read_by_drafters + sum(decoder.bytes_read for decoder in self.parts.decoders)
 
     @property
@@ -135,8 +135,8 @@ class ModelState:
         give_back()
 
     def notices(self, *, is_flat: bool | None) -> Iterator[Notice]:
-        """Once each: a drafter that failed, CUDA graphs that are off, weights without information (`is_flat`: the last
-        logits had none)."""
+        """Notices, once each: a drafter that failed, CUDA graphs that are off, weights without information (`is_flat`:
+        the last logits had none)."""
         yield from graph_notices(self.parts.decoders)
         translating = self.parts.drafting.translating
         if translating is not None and (said := translating.notice(self.spec.name)):
