@@ -153,12 +153,6 @@ def test_a_count_out_of_range_is_refused(folder: Path, parallel: int):
         load(folder, parallel=parallel)
 
 
-@pytest.mark.parametrize("parallel", [True, False, 2.0, "2", None])
-def test_a_count_that_is_no_whole_number_is_refused(folder: Path, parallel: Any):
-    with pytest.raises(UsageError, match=f"--parallel {parallel} is no whole number. Use --parallel 1 to 64, or auto"):
-        load(folder, parallel=parallel)
-
-
 # --- in a child process
 
 
