@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterable
 from typing import Self
 
@@ -16,8 +17,8 @@ Numbered = tuple[int, Gathered]
 
 
 class Answers:
-    """The answers as they are ready, each with the number of its request. They go on in the thread that began them;
-    another is refused, and changes nothing."""
+    """The answers as they are ready, each with the number of its request. They go on in the thread that began them,
+    and end with it; another is refused, and changes nothing."""
 
     def __init__(self, slots: Slots, requests: Iterable[GenerateRequest], cancelled: Callable[[], bool]) -> None:
         self._slots = slots
@@ -55,7 +56,7 @@ def answers(
             one = None if cancelled() else one
     finally:
         is_left = True  # where another thread drops them, they end at the next step
-        while open_now and slots.answering and slots.is_here and slots.step():
+        while open_now and slots.answering and slots.is_here and not sys.is_finalizing() and slots.step():
             pass
 
 
