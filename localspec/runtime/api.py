@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from pathlib import Path
 from typing import Any, Literal, Self  # Any: messages may come as plain dicts
 
-from localspec.core.arguments import check_names, checked
+from localspec.core.arguments import check, check_names, checked
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready, SpecCard, Step
@@ -229,6 +229,7 @@ class Chat:
 
     def _turns(self) -> list[Message]:
         """The messages, of which the user may have written some."""
+        check("messages", self.messages, Messages)
         return [make_message(message) for message in self.messages]
 
     def _stream(self, turns: list[Message], *before: Reference) -> ChatStream:
@@ -310,7 +311,6 @@ def request_of(  # noqa: PLR0913 - the options of an answer
     )
 
 
-@checked
 def make_message(message: Message | dict[str, Any]) -> Message:
     if isinstance(message, Message):
         return message

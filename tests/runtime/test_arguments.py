@@ -253,6 +253,16 @@ def test_of_a_list_the_item_is_named_and_of_that_the_field():
         UNLOADED.stream("hi", stop=["end", 5])  # type: ignore[list-item]
 
 
+@pytest.mark.parametrize("act", [Chat.retry, Chat.resume, lambda chat: chat.save("never written")])
+def test_a_message_that_the_user_put_into_a_chat_is_checked(act: Callable[[Chat], object]):
+    chat = UNLOADED.chat()
+    chat.messages = [HI, ("assistant", "hello")]  # type: ignore[list-item]
+    with pytest.raises(
+        UsageError, match=r"^messages\[1\] cannot be \('assistant', 'hello'\)\. Use a Message or a dict"
+    ):
+        act(chat)
+
+
 def test_every_public_function_checks_its_arguments():
     """Whatever comes later, too: what takes arguments is `checked`."""
     functions = [thing for name in localspec.__all__ if isfunction(thing := getattr(localspec, name))]
