@@ -27,12 +27,14 @@ from localspec.core.requests import (
 )
 from localspec.runtime.api import LLM, Chat
 from localspec.runtime.model import Model
+from localspec.runtime.model_state import ModelState
 from localspec.runtime.slots import Slots
 
 NAN, INF = float("nan"), float("inf")
 Row = tuple[Callable[[], object], str]  # a call, and the argument that its error names
 OPEN: Any = object.__new__(Model)  # with nothing in it: what reaches it fails otherwise
-OPEN._held = object()
+OPEN.state = object.__new__(ModelState)
+OPEN.state._held = object()
 UNLOADED = LLM(Slots(OPEN))
 HI = {"role": "user", "content": "hi"}
 
