@@ -27,6 +27,7 @@ MOST_LIKELIEST = 20  # log-probabilities beside a token's own; as many as OpenAI
 MOST_TOKENS = 1 << 20  # of one answer, where the user sets a limit
 MOST_PARALLEL = 64  # answers at once
 LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
+SUCH = 'Write {"role": "user", "content": "Hello"}, for example.'
 
 
 class Message(Record, frozen=True):
@@ -34,6 +35,18 @@ class Message(Record, frozen=True):
 
     role: Role
     content: str
+
+    @classmethod
+    def of(cls, message: Message | dict[str, Any]) -> Message:
+        """The record of a message that may come as a plain dict. UsageError where that is none."""
+        if isinstance(message, Message):
+            return message
+        if set(message) != {"role", "content"} or message["role"] not in get_args(Role):
+            fault = "A message has a role (system, user or assistant) and a content, and nothing else."
+            raise UsageError(fault, hint=SUCH)
+        if not isinstance(message["content"], str):
+            raise UsageError("A message's content is text.", hint=SUCH)
+        return cls(message["role"], message["content"])
 
 
 class DraftRequest(Record, frozen=True):

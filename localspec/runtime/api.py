@@ -5,18 +5,15 @@ Runs the engine in this process; the chat runs the same in a child. Knows no scr
 
 from __future__ import annotations
 
-import json
 import os
-import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Sequence
 from typing import Any, Literal, Self  # Any: messages may come as plain dicts
 
-from localspec.core.arguments import check, check_names, checked
+from localspec.core.arguments import check_names, checked
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
-from localspec.core.events import AnyEvent, Loading, Notice, Ready, SpecCard, Step
+from localspec.core.events import AnyEvent, Loading, Notice, Ready, SpecCard
 from localspec.core.requests import (
     SAMPLING_FIELDS,
     AskedDraft,
@@ -33,48 +30,15 @@ from localspec.core.requests import (
 )
 from localspec.core.trace import TracedRound
 from localspec.core.weight_formats import INT8_THRESHOLD
-from localspec.core.whole_file import cannot_be_written
-from localspec.history.references import answer
-from localspec.runtime.gathered import Gathered, Result
+from localspec.runtime.chat import Chat
+from localspec.runtime.gathered import Result
 from localspec.runtime.many import Answers
-from localspec.runtime.model import Model
 from localspec.runtime.open import open_model
 from localspec.runtime.sampling_defaults import check_limits
 from localspec.runtime.slots import Slots
+from localspec.runtime.stream import Stream
 
-Messages = Sequence[Message | dict[str, Any]]
-Prompt = str | Messages
-SUCH = 'Write {"role": "user", "content": "Hello"}, for example.'
-
-
-class Stream:
-    """An answer as it comes: iterate over its events, `cancel` from any thread, `result` for all of it."""
-
-    def __init__(
-        self, model: Model, request: GenerateRequest, trace: Callable[[TracedRound], object] | None = None
-    ) -> None:
-        self._cancel = threading.Event()
-        self._events = model.answer(request, self._cancel.is_set, trace)
-        self._gathered = Gathered()
-
-    def __iter__(self) -> Iterator[AnyEvent]:
-        for event in self._events:
-            self._gathered.take(event)
-            yield event
-
-    def cancel(self) -> None:
-        """Stop before the next forward; what was written stays."""
-        self._cancel.set()
-
-    def close(self) -> None:
-        """Drops the rest, so that the next answer may begin."""
-        self._events.close()
-
-    def result(self) -> Result:
-        """The whole answer; runs to its end first."""
-        for _ in self:
-            pass
-        return self._gathered.result()
+Prompt = str | Sequence[Message | dict[str, Any]]
 
 
 class LLM:
@@ -192,96 +156,6 @@ class LLM:
         return Chat(self, system, options)
 
 
-class Chat:
-    """Turns of a conversation. A stopped answer is kept; a question without any answer is dropped."""
-
-    def __init__(self, llm: LLM, system: str | None, options: dict[str, Any]) -> None:
-        self._llm = llm
-        self._options = options
-        self.messages: list[Message] = [Message("system", system)] if system else []
-
-    @checked
-    def send(self, text: str) -> Result:
-        return self.stream(text).result()
-
-    @checked
-    def stream(self, text: str) -> ChatStream:
-        return self._stream([*self.messages, Message("user", text)])
-
-    def retry(self) -> Result:
-        """Answer the last user turn again; the prompt is in the cache already, and a look-up copies from the answer
-        before."""
-        turns, before = self._turns(), list[Reference]()
-        while turns and turns[-1].role == "assistant":
-            text = turns.pop().content
-            before.append(answer("branch", "", turns, text))
-        if not turns or turns[-1].role != "user":
-            raise UsageError("There is nothing to answer again.", hint="Send a message first.")
-        return self._stream(turns, *before).result()
-
-    def resume(self) -> Result:
-        """Go on with the last answer, which was cut. The result is what is new; `messages` has the answer whole."""
-        turns = self._turns()
-        if not turns or turns[-1].role != "assistant":
-            raise UsageError("There is no answer to continue.", hint="Send a message first.")
-        stream = self._llm.stream(turns, continues=True, **self._options)
-        return ChatStream(stream, turns[:-1], self.messages, turns[-1].content).result()
-
-    def _turns(self) -> list[Message]:
-        """The messages, of which the user may have written some."""
-        check("messages", self.messages, Messages)
-        return [make_message(message) for message in self.messages]
-
-    def _stream(self, turns: list[Message], *before: Reference) -> ChatStream:
-        references = (*before, *self._options.get("references", ()))
-        return ChatStream(self._llm.stream(turns, **{**self._options, "references": references}), turns, self.messages)
-
-    def branch(self) -> Chat:
-        """A copy that goes its own way."""
-        copy = Chat(self._llm, None, self._options)
-        copy.messages = list(self.messages)
-        return copy
-
-    @checked
-    def save(self, path: str | Path) -> None:
-        """The turns as JSON."""
-        turns = [{"role": message.role, "content": message.content} for message in self._turns()]
-        with cannot_be_written(Path(path)):
-            Path(path).write_text(json.dumps(turns, ensure_ascii=False, indent=1), encoding="utf-8")
-
-
-class ChatStream:
-    """An answer that joins the conversation with its question when it ends, however it ends, if it has any text.
-    `text` is what there was of it."""
-
-    def __init__(self, stream: Stream, turns: list[Message], messages: list[Message], text: str = "") -> None:
-        self._stream = stream
-        self._turns = turns
-        self._messages = messages
-        self._text = text
-
-    def __iter__(self) -> Iterator[AnyEvent]:
-        before = self._text
-        try:
-            for event in self._stream:
-                self._text += event.text if isinstance(event, Step) else ""
-                yield event
-        finally:
-            if self._text != before:
-                self._messages[:] = [*self._turns, Message("assistant", self._text)]
-
-    def cancel(self) -> None:
-        self._stream.cancel()
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def result(self) -> Result:
-        for _ in self:
-            pass
-        return self._stream.result()
-
-
 @checked
 def request_of(  # noqa: PLR0913 - the options of an answer
     prompt: Prompt,
@@ -298,7 +172,7 @@ def request_of(  # noqa: PLR0913 - the options of an answer
     """The request record of `LLM.stream`'s arguments."""
     check_names(sampling, SAMPLING_FIELDS)
     return GenerateRequest(
-        messages=None if isinstance(prompt, str) else tuple(make_message(message) for message in prompt),
+        messages=None if isinstance(prompt, str) else tuple(map(Message.of, prompt)),
         prompt=prompt if isinstance(prompt, str) else None,
         max_tokens=max_tokens,
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
@@ -309,17 +183,6 @@ def request_of(  # noqa: PLR0913 - the options of an answer
         beams=beams,
         logprobs=logprobs,
     )
-
-
-def make_message(message: Message | dict[str, Any]) -> Message:
-    if isinstance(message, Message):
-        return message
-    if set(message) != {"role", "content"} or message["role"] not in ("system", "user", "assistant"):
-        fault = "A message has a role (system, user or assistant) and a content, and nothing else."
-        raise UsageError(fault, hint=SUCH)
-    if not isinstance(message["content"], str):
-        raise UsageError("A message's content is text.", hint=SUCH)
-    return Message(message["role"], message["content"])
 
 
 @checked

@@ -44,7 +44,8 @@ from localspec.loading.plan import make_plan
 from localspec.loading.plan_request import PlanRequest
 from localspec.loading.resident import choose_threads
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime.api import LLM, Chat, load, load_events, request_of
+from localspec.runtime.api import LLM, load, load_events, request_of
+from localspec.runtime.chat import Chat
 from localspec.runtime.gathered import Result
 from localspec.runtime.sampling_defaults import from_generation_config, resolve_sampling
 from tests.support.models import save_snapshot

@@ -25,7 +25,8 @@ from localspec.core.requests import (
     Template,
     WeightOptions,
 )
-from localspec.runtime.api import LLM, Chat
+from localspec.runtime.api import LLM
+from localspec.runtime.chat import Chat
 from localspec.runtime.model import Model
 from localspec.runtime.model_state import ModelState
 from localspec.runtime.slots import Slots
