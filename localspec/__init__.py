@@ -38,12 +38,16 @@ if TYPE_CHECKING:
     from localspec.hub.api import pull, pull_events
     from localspec.hub.judging import fit, pair
     from localspec.hub.shelf import list_models
-    from localspec.runtime.api import LLM, Chat, Stream, load, load_events
+    from localspec.runtime.api import LLM, load, load_events
+    from localspec.runtime.chat import Chat
     from localspec.runtime.gathered import Result
+    from localspec.runtime.stream import Stream
 
 _WHERE = {
-    **dict.fromkeys(("LLM", "Chat", "Stream", "load", "load_events"), "localspec.runtime.api"),
+    **dict.fromkeys(("LLM", "load", "load_events"), "localspec.runtime.api"),
+    "Chat": "localspec.runtime.chat",
     "Result": "localspec.runtime.gathered",
+    "Stream": "localspec.runtime.stream",
     **dict.fromkeys(("pull", "pull_events"), "localspec.hub.api"),
     **dict.fromkeys(("fit", "pair"), "localspec.hub.judging"),
     "list_models": "localspec.hub.shelf",

@@ -40,13 +40,13 @@ def record(llm: LLM, question: str) -> dict[str, list[int]]:
     for event in llm.stream([Message("user", question)], temperature=0.0, max_tokens=MOST):
         if isinstance(event, Step):
             ids += [token.id for token in event.tokens]
-    return {"prompt": llm._model._session.tokens[: -len(ids)], "answer": ids}
+    return {"prompt": llm._model.state.session.tokens[: -len(ids)], "answer": ids}
 
 
 def rewrite(llm: LLM) -> dict[str, list[int]]:
     """A question with a file, and the file with three edits, in the model's tokens."""
     text = SOURCE.read_text(encoding="utf-8")
-    tokenizer = llm._model._parts.prompter.tokenizer
+    tokenizer = llm._model.state.parts.prompter.tokenizer
     return {"prompt": record(llm, f"{ASKED}{text}")["prompt"], "answer": tokenizer.encode(edited(text)).ids}
 
 

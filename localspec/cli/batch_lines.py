@@ -10,12 +10,20 @@ from pathlib import Path
 from typing import Annotated, Any, get_type_hints  # Any: JSON
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import FieldInfo, replace
 
 from localspec.cli.io import STREAM, read_piped
 from localspec.core.errors import UsageError
 from localspec.core.plain_file import plain
-from localspec.core.requests import MOST_TOKENS, SAMPLING_FIELDS, GenerateRequest, LoadRequest, Message, SamplingOptions
+from localspec.core.requests import (
+    MOST_TOKENS,
+    SAMPLING_FIELDS,
+    GenerateRequest,
+    LoadRequest,
+    Message,
+    SamplingOptions,
+    WeightOptions,
+)
 
 Record = dict[str, Any]
 LONG_ENOUGH = 16  # letters of a hash
@@ -116,17 +124,34 @@ class Asked:
 def ask(lines: Sequence[Line], asking: Asking, load: LoadRequest, usual: SamplingOptions) -> list[Asked]:
     """The requests of lines; `usual`: sampling options for a model that names none."""
     requests = map(asking.request, lines)
-    settings = (load.model, load.weights.weight_format, load.folding, usual)
+    held = load.weights
+    weights = WeightOptions(held.weight_format, keep_head=held.keep_head, int8_threshold=held.int8_threshold)
+    model = LoadRequest(load.model, weights=weights, folding=load.folding)
     return [
-        Asked(index, line.id, request, digest(request, *settings))
+        Asked(index, line.id, request, digest(request, model, usual))
         for index, (line, request) in enumerate(zip(lines, requests, strict=True))
     ]
 
 
-def digest(request: GenerateRequest, *settings: Any) -> str:
+def digest(request: GenerateRequest, model: LoadRequest, usual: SamplingOptions) -> str:
     """A word for a request; references are left out: they decide who drafts a text, and not the text."""
-    written = msgspec.json.encode((replace(request, references=()), *settings))
+    written = msgspec.json.encode(given((replace(request, references=()), model, usual)), order="deterministic")
     return sha256(written).hexdigest()[:LONG_ENOUGH]
+
+
+def given(value: Any) -> Any:
+    """A record as its fields that differ from their defaults: one that a later version adds changes no digest."""
+    match value:
+        case msgspec.Struct():
+            fields = [(field, getattr(value, field.name)) for field in msgspec.structs.fields(value)]
+            return {field.name: given(found) for field, found in fields if found != default(field)}
+        case tuple():
+            return [given(one) for one in value]
+    return value
+
+
+def default(field: FieldInfo) -> Any:
+    return field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
 
 
 def read_batch(file: Path) -> list[Line]:

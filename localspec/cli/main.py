@@ -86,10 +86,10 @@ def chat(
     theme: str | None,
     **given: Any,
 ) -> int:
-    """Chat in the terminal with MODEL, a key or a folder (default: guide, built in).
+    """Chat in the terminal with MODEL, a key or a folder.
 
     MODEL may also be a GGUF file, a model of another program as listed by Ctrl+O (ollama:qwen3:8b), or a server that
-    `localspec remote add` has named.
+    `localspec remote add` has named. Without MODEL: the default_model of config.toml, or guide, built in.
 
     Chats are saved on this computer. A continued chat uses its own model, unless MODEL names another.
     """
@@ -228,8 +228,8 @@ def check_batch(prompt: str | None, given: dict[str, Any]) -> None:
 def trace(file: Path) -> None:
     """Print the rounds of a trace: what was proposed, accepted and rejected, by which drafter, and how long it took.
 
-    FILE is what `localspec run --trace FILE` wrote. Behind a token stand its probabilities to the drafter and to the
-    model, before temperature and cuts.
+    FILE is what `localspec run --trace FILE` wrote. After each token come its probabilities by the drafter and by the
+    model, before temperature, top-k, top-p and min-p.
     """
     from localspec.cli.io import print_text
     from localspec.cli.trace import read_trace
@@ -284,10 +284,11 @@ def bench(output: str, **given: Any) -> None:
 @click.option("--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Tokens per answer.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:
-    """Prove on this machine that drafted text is plain text: with every drafter that MODEL can use.
+    """Check on this machine that drafting changes no text, with every drafter that MODEL can use.
 
-    Each prompt is answered greedily and with a seed, in drafts of all lengths. Where rounding alone decides between two
-    tokens, that is counted as a near tie. The exit code is 6 if an answer differs in any other way.
+    Each prompt is answered greedily and with a seed, with drafts of all lengths, and compared with the answer without
+    drafts. Where rounding alone decides between two tokens, that is counted as a near tie. The exit code is 6 if an
+    answer differs in any other way.
     """
     leave_on_interrupt()
     from localspec.bench.options import load_request

@@ -30,19 +30,19 @@ def named(model: str | None) -> str:
 @click.option("-y", "--yes", is_flag=True, help="Download without asking; accepts a non-commercial licence.")
 @click.option("--dry-run", is_flag=True, help=DRY_RUN_HELP)
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
-@click.option("--background", is_flag=True, help="Download in a process of its own; `pull` again shows it.")
+@click.option("--background", is_flag=True, help="Download in a separate process; `pull` again shows how far it is.")
 @click.option("--stop", is_flag=True, help="Stop a download that runs in the background; progress is kept.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON; needs --yes or --dry-run.")
-@click.option("--xet", is_flag=True, help="Download through Xet: faster on some lines; starts over when interrupted.")
+@click.option("--xet", is_flag=True, help="Download by Xet: faster on some networks; starts over when interrupted.")
 def pull(model: str | None, as_json: bool, background: bool, stop: bool, **given: str | int | bool | None) -> int:
-    """Download a model and its drafter from Hugging Face, so that they can be chatted with.
+    """Download a model and its drafter from Hugging Face.
 
     MODEL is a repository, ORG/NAME or its address, perhaps with @REVISION, or :Q4_K_M for one file of a GGUF
-    repository; or a name of the catalogue: qwen3-8b. First shows size, licence, fit on this machine and drafter, then
-    asks.
+    repository; or a name of the catalogue: qwen3-8b. Size, licence, fit on this machine and drafter are shown before
+    you are asked.
 
-    What has come is kept when a download stops; the same command goes on. Without MODEL: goes on with what is
-    unfinished.
+    If a download stops, what was downloaded is kept, and the same command continues it. Without MODEL, all unfinished
+    downloads are continued.
     """
     from localspec.cli.pulling import background as in_background
     from localspec.cli.pulling.asked import asked_for

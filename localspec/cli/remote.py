@@ -43,7 +43,7 @@ def find(as_json: bool) -> None:
     """Look for servers on this machine, at the usual ports: 11535 (localspec), 8080 (llama-server), 8000 (vLLM), 30000
     (SGLang), 1234 (LM Studio) and 11434 (Ollama).
 
-    One at another port: localspec remote probe http://127.0.0.1:PORT
+    At another port: localspec remote probe http://127.0.0.1:PORT
     """
     from localspec.cli import io, remote_text
     from localspec.cli.output import print_records
@@ -65,9 +65,9 @@ def find(as_json: bool) -> None:
 @click.argument("url")
 @click.option("--model", metavar="MODEL", help="The model's name there.  [default: the server's first]")
 @click.option("--key-env", metavar="NAME", help=KEY_HELP)
-@click.option("--kind", type=click.Choice(KINDS), help="What the server is.  [default: found out when it is asked]")
+@click.option("--kind", type=click.Choice(KINDS), help="What the server is.  [default: detected]")
 def add(name: str, url: str, model: str | None, key_env: str | None, kind: str | None) -> None:
-    """Name a server in your models.toml. Nothing is asked of it."""
+    """Name a server in your models.toml. Sends it no request."""
     from localspec.cli.io import print_note
     from localspec.config.models_writing import store_remote
     from localspec.models.catalog import Catalog
@@ -84,7 +84,7 @@ def add(name: str, url: str, model: str | None, key_env: str | None, kind: str |
 @remote.command()
 @json_option
 def ls(as_json: bool) -> None:
-    """List the servers that you have named. Nothing is asked of them."""
+    """List the servers that you have named. Sends them no request."""
     import msgspec
 
     from localspec.cli import io, remote_text

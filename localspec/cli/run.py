@@ -33,12 +33,13 @@ from localspec.core.sanitize import clean
 from localspec.core.trace import TraceEnd
 from localspec.history import History
 from localspec.history.references import kept_chats
-from localspec.runtime.api import LLM, Stream, load_events
+from localspec.runtime.api import LLM, load_events
 from localspec.runtime.beams import NO_DRAFTS
 from localspec.runtime.gathered import Result
 from localspec.runtime.long_prompt import as_text, check_prompt
-from localspec.runtime.sampling_defaults import check_limits, check_ranges, greedy
+from localspec.runtime.sampling_defaults import check_limits, greedy
 from localspec.runtime.stats import to_dict
+from localspec.runtime.stream import Stream
 from localspec.runtime.tracing import head
 from localspec.tui.chat.hints import count
 
@@ -64,7 +65,6 @@ def answer_once(load: LoadRequest, request: GenerateRequest, output: Output, usu
     options for a model that names no temperature."""
     try:
         check_limits(request)  # before loading, which may take minutes
-        check_ranges(request.sampling.given)
         check_prompt(load, request)
         load = load if request.beams == 1 else without_drafts(load, output)
         with ExitStack() as closing:

@@ -41,10 +41,11 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one li
 @load_options
 @sampling_options
 def serve(model: str | None, **given: Any) -> None:
-    """Serve MODEL to other programs, with OpenAI's protocol (default: guide, built in).
+    """Serve MODEL to other programs, with OpenAI's protocol.
 
-    Up to 4 answers are written at once, as memory allows, and 4 requests may wait. Only programs on this machine can
-    ask, unless --host says otherwise. Ends with Ctrl+C, or: localspec stop
+    Without MODEL: the default_model of config.toml, or guide, built in. Up to 4 answers are written at once, as memory
+    allows, and 4 requests may wait. Only programs on this machine can ask, unless --host says otherwise. Ends with
+    Ctrl+C, or: localspec stop
     """
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:
@@ -60,8 +61,8 @@ def serve(model: str | None, **given: Any) -> None:
 @click.command()
 @json_option
 def ps(as_json: bool) -> None:
-    """List the servers of this machine: address, model, format, memory, context, speculation, how many are answered and
-    wait, and when the model is unloaded."""
+    """List the servers of this machine: address, model, format, memory, context, speculation, requests answered and
+    waiting, and when the model is unloaded."""
     from localspec.cli import io
     from localspec.cli.output import print_records
     from localspec.cli.serving_text import servers_table
@@ -80,7 +81,7 @@ def ps(as_json: bool) -> None:
 @click.argument("server", required=False, metavar="[MODEL|PORT]")
 @click.option("--all", "everything", is_flag=True, help="Stop every server.")
 def stop(server: str | None, everything: bool) -> None:
-    """Stop a server, by its model or port; what it is answering ends."""
+    """Stop a server, by its model or port, and the answers that it is writing."""
     from localspec.cli import io
     from localspec.serve import running
 

@@ -9,7 +9,7 @@ import msgspec
 
 from localspec.core.errors import UsageError
 from localspec.core.events import Mode
-from localspec.core.requests import MOST_TOKENS, PROBE_EVERY, SamplingOptions
+from localspec.core.requests import MOST_TOKENS, PROBE_EVERY, ProbeEvery, SamplingOptions
 from localspec.core.weight_formats import ListedOrAuto
 from localspec.models.catalog_file import Context, Drafted
 
@@ -91,7 +91,7 @@ class SpecTable(Table, frozen=True):
     draft: str = "auto"
     k: Drafted | Literal["auto", "heuristic"] = "auto"
     mode: Mode = "auto"
-    probe_every: Annotated[int, msgspec.Meta(ge=2, le=4096)] = PROBE_EVERY
+    probe_every: ProbeEvery = PROBE_EVERY
 
 
 class LookupTable(Table, frozen=True):

@@ -12,12 +12,14 @@ from typing import Annotated, Any, Literal, Self, get_args, get_type_hints  # An
 import msgspec
 from msgspec.structs import replace
 
+from localspec.core.arguments import check_fields, check_names
 from localspec.core.errors import UsageError
 from localspec.core.events import DraftLength, Mode, Record
 from localspec.core.weight_formats import AUTO, INT8_THRESHOLD
 
 Role = Literal["system", "user", "assistant"]
 PROBE_EVERY = 16  # rounds
+ProbeEvery = Annotated[int, msgspec.Meta(ge=2, le=4096)]
 RANDOM_SEED = -1  # a new one every time, also where an option of lower precedence has a seed
 MAX_DRAFT = 16  # tokens
 MOST_BEAMS = 64
@@ -25,6 +27,7 @@ MOST_LIKELIEST = 20  # log-probabilities beside a token's own; as many as OpenAI
 MOST_TOKENS = 1 << 20  # of one answer, where the user sets a limit
 MOST_PARALLEL = 64  # answers at once
 LONGEST_NUMBER = 8  # digits: Python refuses to read thousands of them
+SUCH = 'Write {"role": "user", "content": "Hello"}, for example.'
 
 
 class Message(Record, frozen=True):
@@ -32,6 +35,18 @@ class Message(Record, frozen=True):
 
     role: Role
     content: str
+
+    @classmethod
+    def of(cls, message: Message | dict[str, Any]) -> Message:
+        """The record of a message that may come as a plain dict. UsageError where that is none."""
+        if isinstance(message, Message):
+            return message
+        if set(message) != {"role", "content"} or message["role"] not in get_args(Role):
+            fault = "A message has a role (system, user or assistant) and a content, and nothing else."
+            raise UsageError(fault, hint=SUCH)
+        if not isinstance(message["content"], str):
+            raise UsageError("A message's content is text.", hint=SUCH)
+        return cls(message["role"], message["content"])
 
 
 class DraftRequest(Record, frozen=True):
@@ -66,7 +81,9 @@ class DraftModel(Record, frozen=True, tag="model"):
         return DraftRequest("model", self.model, self.greedy)
 
 
+Size = Annotated[str, msgspec.Meta(title="text, e.g. '8GB'")]
 AskedDraft = str | EarlyExit | DraftModel  # as --draft or as a record
+AskedLength = Annotated[str | int, msgspec.Meta(title=f"auto, heuristic, or a whole number from 0 to {MAX_DRAFT}")]
 
 
 class WeightOptions(Record, frozen=True, rename={"weight_format": "quant", "draft_format": "draft_quant"}):
@@ -87,7 +104,7 @@ class WeightOptions(Record, frozen=True, rename={"weight_format": "quant", "draf
     threads: int | None = None
     keep_head: bool = False
     int8_threshold: float = INT8_THRESHOLD
-    max_memory: str | None = None
+    max_memory: Size | None = None
     save_quantized: bool = False
     draft_format: str = AUTO
     parallel: int | Literal["auto"] = 1
@@ -113,12 +130,13 @@ class LoadRequest(Record, frozen=True):
     k: DraftLength = "auto"
     weights: WeightOptions = WeightOptions()
     mode: Mode = "auto"
-    probe_every: int = PROBE_EVERY
+    probe_every: ProbeEvery = PROBE_EVERY
     folding: bool = True
 
     @classmethod
     def of(cls, model: str, **given: Any) -> Self:
         """A request from options by the names that users write: quant, device, draft, k, …"""
+        check_names(given, LOAD_OPTIONS)
         weights = {field: given.pop(name) for name, field in WEIGHT_OPTIONS.items() if name in given}
         return cls(model, weights=WeightOptions(**weights), **given)
 
@@ -308,7 +326,8 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        """UsageError for what is no Unicode text, such as half of a character that needs two."""
+        """UsageError for what is no text, or no Unicode, such as half of a character that needs two."""
+        check_fields(self, "messages", "prompt", "stop")
         texts = (self.prompt or "", *(message.content for message in self.messages or ()), *self.stop)
         if not all(is_text(text) for text in texts):
             raise UsageError("The text has characters that are not valid Unicode.", hint="Convert it to UTF-8 first.")

@@ -54,6 +54,8 @@ def create(file: Path) -> FileIO:
 @contextmanager
 def cannot_be_written(file: Path) -> Iterator[None]:
     """Turns the faults of writing a file that the user named into sentences."""
+    if "\0" in str(file):
+        raise UsageError("A file's name has no NUL.", hint="Name another FILE.")
     try:
         yield
     except BrokenPipeError:

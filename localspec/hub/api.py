@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any  # Any: an option has a type of its own
 
+from localspec.core.arguments import checked
 from localspec.hub.asked import pull_request
 from localspec.hub.process import ANSWER_SECONDS, HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Pulled, PullPlan, PullRequest
 from localspec.hub.refusals import refuse_licences, refuse_unready
 
 
+@checked
 def pull_events(
     model: str | PullRequest, *, accept_licence: bool = False, silence: float = ANSWER_SECONDS, **options: Any
 ) -> Iterator[Answer]:
@@ -28,6 +30,7 @@ def pull_events(
                 yield from hub.ask(Go())
 
 
+@checked
 def pull(model: str, *, accept_licence: bool = False, **options: Any) -> Path:
     """Downloads a model, a key or a repository as `localspec pull` takes it, and its drafter. Returns what loads it:
     its folder, or its GGUF file. A licence that forbids commercial use is accepted once, with `accept_licence`."""

@@ -6,23 +6,27 @@ Knows the catalogue and no network.
 from __future__ import annotations
 
 from localspec.core import paths
+from localspec.core.arguments import checked
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.requests import WeightOptions
 from localspec.core.weight_formats import AUTO
 from localspec.engine.drafters.table import has_model, parse
 from localspec.hub.addresses import GIVE, without_address
 from localspec.hub.records import PullRequest
+from localspec.loading.plan_request import check
 from localspec.models.catalog import Catalog, variant_of
 from localspec.models.catalog_file import ModelTable
 
 
+@checked
 def pull_request(
-    typed: str, *, draft: str = "auto", quant: str = AUTO, ctx: int | None = None, key: str = "", xet: bool = False
+    model: str, *, draft: str = "auto", quant: str = AUTO, ctx: int | None = None, key: str = "", xet: bool = False
 ) -> PullRequest:
     """The request for what was typed. `quant` and `ctx`: how its fit is planned; `key`: its name in models.toml."""
-    repo, revision, variant = asked_repository(typed)
-    draft = asked_drafter(typed, draft)
     weights = WeightOptions(weight_format=quant, ctx=ctx)
+    check(weights)
+    repo, revision, variant = asked_repository(model)
+    draft = asked_drafter(model, draft)
     return PullRequest(repo, revision, variant, draft, key, weights, xet)
 
 

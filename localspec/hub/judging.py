@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from localspec.core.arguments import checked
 from localspec.core.errors import NotDownloaded
 from localspec.core.requests import WeightOptions
 from localspec.hub.asked import asked_repository
 from localspec.hub.process import HubProcess
 from localspec.hub.records import AnyAsk, AskFit, AskPair, FitFound, FitRequest, PairFound, PairRequest
 from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
+from localspec.loading.plan_request import check
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import pairs
@@ -22,6 +24,7 @@ from localspec.runtime.pairs import Candidate
 Found = TypeVar("Found", FitFound, PairFound)
 
 
+@checked
 def fit(model: str, *, draft: str = "", quant: str = "auto", ctx: int | None = None) -> FitReport:
     """What a model, with a draft model if one is named, takes on this machine in each weight format. Reads headers
     only, also of what is not downloaded."""
@@ -30,6 +33,7 @@ def fit(model: str, *, draft: str = "", quant: str = "auto", ctx: int | None = N
 
 def fit_found(model: str, draft: str, weights: WeightOptions) -> FitFound:
     """The same, with what was read from the hub for it."""
+    check(weights)
     catalog = Catalog.load()
     target, drafter = here(model, catalog), here(draft, catalog) if draft else None
     if target is not None and (drafter is not None or not draft):
@@ -39,6 +43,7 @@ def fit_found(model: str, draft: str, weights: WeightOptions) -> FitFound:
     return answer(AskFit(FitRequest(repo, revision, variant, draft, weights)), FitFound)
 
 
+@checked
 def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[Candidate, ...]:
     """Whether a model can draft for another, as one candidate with its verdict; without `draft` the candidates on this
     machine, or with `hub` those of the hub, best first."""

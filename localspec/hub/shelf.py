@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from localspec.core import paths
+from localspec.core.arguments import checked
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Record
 from localspec.core.main_memory import available_bytes
@@ -44,6 +45,7 @@ class OnDisk(Record, frozen=True):
     newer: bool = False
 
 
+@checked
 def list_models() -> tuple[OnDisk, ...]:
     """Every model on this machine, as `localspec ls` lists them."""
     catalog, used = Catalog.load(), last_used()

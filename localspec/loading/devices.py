@@ -15,18 +15,15 @@ from localspec.core import nvidia
 from localspec.core.errors import DoesNotFit, EngineError, UsageError, first_line
 from localspec.core.weight_formats import AUTO, SMALLEST_ANYWHERE, Device, is_on
 from localspec.engine.memory import is_out_of_memory
+from localspec.loading.plan_request import check_device
 
 SEE = "See which program uses it: nvidia-smi. Or use --device cpu."
 
 
 def pick_device(asked: str, weight_format: str = AUTO) -> Device:
     """The class of device; after cuda:1 the second GPU is what "cuda" means. Some formats are on a CPU only."""
+    check_device(asked)
     kind, _, index = asked.partition(":")
-    if kind not in ("auto", "cpu", "cuda") or (index and kind != "cuda"):
-        raise UsageError(
-            f"There is no device '{asked[:20]}': localspec runs on CPUs and CUDA GPUs.",
-            hint="Use --device auto, cpu, cuda, cuda:1 or offload.",
-        )
     if is_on(weight_format, "cpu") and not is_on(weight_format, "cuda"):
         if kind == "cuda":
             hint = f"Use --device cpu, or --quant {SMALLEST_ANYWHERE}."

@@ -75,7 +75,7 @@ class FitReport(Record, frozen=True):
 def fit_report(snapshot: Snapshot, request: PlanRequest, *, held_bytes: int = 0) -> FitReport:
     """A model's memory in each format of the device that is asked for. `held_bytes` would be freed first; UsageError
     for options that the model cannot have."""
-    check(request)
+    check(request.options)
     arch = read_any(snapshot.config)
     choices(snapshot, request)
     if isinstance(arch, GenericArch):

@@ -89,7 +89,7 @@ def make_plan(snapshot: Snapshot, request: PlanRequest, *, held_bytes: int = 0) 
 def ladder(snapshot: Snapshot, request: PlanRequest, *, held_bytes: int = 0) -> Iterator[Plan]:
     """Every plan that fits, best first; DoesNotFit, with what is missing, where there is none. `held_bytes` would be
     freed first."""
-    check(request)
+    check(request.options)
     arch = read_any(snapshot.config)
     choices(snapshot, request)  # a model that is stored in one format is refused in others before all else
     if isinstance(arch, GenericArch):
@@ -197,7 +197,7 @@ def own_format(drafter: Snapshot, asked: str, device: Device) -> WeightFormat:
     """The format that was asked for a drafter; UsageError where it cannot have it on this device."""
     request = PlanRequest(WeightOptions(asked), device)
     try:
-        check(request)
+        check(request.options)
         arch, found = read_any(drafter.config), choices(drafter, request)[0]
         if isinstance(arch, GenericArch):
             check_generic(arch, request)

@@ -6,6 +6,7 @@ Works from a snapshot's headers and config alone. Knows nothing about sizes.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import msgspec
 
@@ -75,17 +76,32 @@ class PlanRequest:
         return replace(self, options=msgspec.structs.replace(self.options, **options))
 
 
-def check(request: PlanRequest) -> None:
-    """UsageError for options that no model can have."""
-    asked, threshold = request.options.weight_format, request.options.int8_threshold
-    if asked != AUTO and not is_known(asked):
+def check(options: WeightOptions) -> None:
+    """UsageError for options that no model can have, whatever this machine is."""
+    for flag, asked in (("--quant", options.weight_format), ("--draft-quant", options.draft_format)):
+        if asked != AUTO and not is_known(asked):
+            raise UsageError(
+                f"There is no weight format '{asked[:40]}' in this version.",
+                hint=f"Use {flag} {either(AUTO, *LISTED)}.",
+            )
+    check_device(options.device)
+    check_memory(options.max_memory)
+    check_context(options.ctx)
+    check_parallel(options.parallel)
+    if not 0 <= options.int8_threshold < float("inf"):
         raise UsageError(
-            f"There is no weight format '{asked}' in this version.", hint=f"Use --quant {either(AUTO, *LISTED)}."
+            f"--int8-threshold {options.int8_threshold} is not a number from 0 on.",
+            hint=f"Use --int8-threshold {INT8_THRESHOLD:g}.",
         )
-    check_parallel(request.options.parallel)
-    if not 0 <= threshold < float("inf"):
+
+
+def check_device(asked: str) -> None:
+    """UsageError for the name of no device."""
+    kind, _, index = asked.partition(":")
+    if kind not in ("auto", "cpu", "cuda", "offload") or (index and kind != "cuda"):
         raise UsageError(
-            f"--int8-threshold {threshold} is not a number from 0 on.", hint=f"Use --int8-threshold {INT8_THRESHOLD:g}."
+            f"There is no device '{asked[:20]}': localspec runs on CPUs and CUDA GPUs.",
+            hint="Use --device auto, cpu, cuda, cuda:1 or offload.",
         )
 
 
@@ -176,14 +192,10 @@ def choose_context(name: str, longest: int, asked: int | None) -> int:
     return asked
 
 
-def check_parallel(asked: int | str) -> None:
+def check_parallel(asked: int | Literal["auto"]) -> None:
     """UsageError for a count of answers at once that none can have."""
-    if asked == AUTO:
-        return
-    hint = f"Use --parallel 1 to {MOST_PARALLEL}, or {AUTO}."
-    if not isinstance(asked, int) or isinstance(asked, bool):  # True would be taken for 1
-        raise UsageError(f"--parallel {asked} is no whole number.", hint=hint)
-    if not 1 <= asked <= MOST_PARALLEL:
+    if isinstance(asked, int) and not 1 <= asked <= MOST_PARALLEL:
+        hint = f"Use --parallel 1 to {MOST_PARALLEL}, or {AUTO}."
         raise UsageError(f"--parallel {asked} is out of range.", hint=hint)
 
 

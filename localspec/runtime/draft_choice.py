@@ -18,7 +18,7 @@ from localspec.engine.arch import Arch
 from localspec.engine.drafters import table
 from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP, DraftTarget
 from localspec.engine.generic_arch import read_any
-from localspec.loading.plan_request import check_context, check_memory, check_parallel
+from localspec.loading.plan_request import check as check_weights
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
@@ -63,9 +63,7 @@ LOOKED_UP = Choice(LOOKUP.name, LOOKUP.label(""))
 def check(request: LoadRequest) -> None:
     """Refuses what can be refused before any file of a model is read."""
     draft_length(request.k)
-    check_memory(request.weights.max_memory)
-    check_context(request.weights.ctx)
-    check_parallel(request.weights.parallel)
+    check_weights(request.weights)
     check_threads(request.weights.threads)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
@@ -106,8 +104,10 @@ def fault_of(draft: DraftEntry) -> str:
 
 
 def check_threads(asked: int | None) -> None:
-    """Refuses far more threads than processors: they would wait for each other in every layer."""
+    """Refuses less than one thread, and far more than processors: they would wait for each other in every layer."""
     processors = os.cpu_count() or 1
+    if asked is not None and asked < 1:
+        raise UsageError(f"--threads {asked} is out of range.", hint="Use 1 or more, or leave it out.")
     if asked is not None and asked > THREADS_PER_PROCESSOR * processors:
         raise UsageError(
             f"--threads {asked} is too many for this computer's {processors} processors.",

@@ -11,7 +11,7 @@ from dataclasses import replace
 from localspec.core.drain import relay
 from localspec.core.errors import DoesNotFit, EngineError
 from localspec.core.events import Loading, Notice
-from localspec.core.requests import LoadRequest, draft_length
+from localspec.core.requests import LoadRequest
 from localspec.core.sizes import size_words
 from localspec.core.weight_formats import AUTO, FLOATS
 from localspec.engine.foreign import keep_offline
@@ -65,8 +65,7 @@ def without_repeats(steps: Generator[Opening, None, Slots]) -> Generator[Opening
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
     """The target alone. What can be refused cheaply is refused before any weight is read."""
     keep_offline()
-    draft_length(request.k)
-    draft_choice.check_threads(request.weights.threads)
+    draft_choice.check(request)
     catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     marked = loaded_models.mark(entry.path)

@@ -48,6 +48,9 @@ def check_ranges(options: Mapping[str, float | int]) -> None:
 def check_limits(request: GenerateRequest) -> None:
     if (request.messages is None) == (request.prompt is None):
         raise UsageError("A request has messages or a prompt, and not both.", hint="Give one of them.")
+    if request.messages is not None and not request.messages:
+        raise UsageError("The prompt is a list without messages.", hint="Give one of a user at least.")
+    check_ranges(request.sampling.given)
     if request.max_tokens is not None and request.max_tokens < 1:
         raise UsageError(f"max_tokens {request.max_tokens} is out of range.", hint="Use 1 or more.")
     if not 1 <= request.beams <= MOST_BEAMS:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Generator
 from functools import partial
 from typing import TYPE_CHECKING
+from weakref import ref
 
 from msgspec.structs import replace
 
@@ -27,6 +28,17 @@ Report = Callable[[AnyEvent], object]
 Cancelled = Callable[[], bool]
 
 
+class Leaving:
+    """Stands among the locals of a thread that begins answers: when the thread ends, they do. No other can end them."""
+
+    def __init__(self, slots: Slots) -> None:
+        self._slots = ref(slots)
+
+    def __del__(self) -> None:
+        if slots := self._slots():
+            slots.leave()
+
+
 class Slots:
     """`first` owns what the others share. One thread's, but for `steer`."""
 
@@ -36,6 +48,7 @@ class Slots:
         self._free = [first, *others]  # the longest unused first
         self._batch = batch
         self._starting = threading.Lock()
+        self._here = threading.local()
         self._thread = 0  # whose the answers under way are
 
     def __len__(self) -> int:
@@ -75,6 +88,7 @@ class Slots:
         with self._starting:
             self.check_thread()
             self._thread = threading.get_ident()
+            self._here.leaving = getattr(self._here, "leaving", None) or Leaving(self)
             model = self._chosen(request, cancelled)
             self._free.remove(model)
         self._joined().start(partial(self._answer, model, request, report, cancelled))
@@ -104,6 +118,11 @@ class Slots:
                 yield self.ready
             else:
                 yield event
+
+    def leave(self) -> None:
+        """Ends what is under way, if this thread began it."""
+        if self._batch is not None and self.answering and self.is_here:
+            self._batch.close()
 
     def close(self) -> None:
         """Ends what is under way, and frees the memory. Twice does no harm."""

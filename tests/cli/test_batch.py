@@ -12,14 +12,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from localspec.cli import batch
-from localspec.cli.batch_lines import WORDS, Asked, Asking, ask, read_batch
+from localspec.cli.batch_lines import WORDS, Asked, Asking, ask, digest, read_batch
 from localspec.cli.batch_results import Kept
 from localspec.cli.io import STREAM
 from localspec.core.errors import UsageError
-from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
+from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.runtime.api import LLM, load
 from localspec.runtime.gathered import Gathered
 from tests.conftest import Program
@@ -239,6 +241,9 @@ def test_results_of_another_batch_and_what_is_no_file_are_refused(run: Any, aske
         ({}, ("--temperature", "0.5")),
         ({}, ("--system", "Be brief.")),
         ({}, ("--quant", "fp64")),
+        ({}, ("--keep-head",)),
+        ({}, ("--int8-threshold", "0")),
+        ({}, ("--no-folding",)),
         ({}, ("--raw",)),
     ],
 )
@@ -258,6 +263,29 @@ def test_an_answer_to_what_has_changed_is_not_taken_for_the_answer(
     )
     code, _, err = run(write(tmp_path / "asked", first, second), "--output", file, "--draft", "off", "--parallel", "1")
     assert (code, "has all 2 results already" in err) == (0, True)
+
+
+class LaterSampling(SamplingOptions, frozen=True):
+    mirostat: int | None = None
+
+
+class LaterRequest(GenerateRequest, frozen=True, tag="ask"):
+    grammar: str = ""
+
+
+class LaterLoad(LoadRequest, frozen=True):
+    lora: dict[str, float] = msgspec.field(default_factory=dict)
+
+
+def test_what_a_later_version_adds_changes_no_digest():
+    """As long as it is at its default: or an upgrade would refuse every file of results."""
+    messages = (Message("user", "hi"),)
+    now = digest(GenerateRequest(messages, sampling=SamplingOptions(0.5)), LoadRequest("m"), SamplingOptions(seed=1))
+    later = LaterRequest(messages, sampling=LaterSampling(0.5)), LaterLoad("m"), LaterSampling(seed=1)
+    assert digest(*later) == now
+    assert digest(replace(later[0], grammar="a | b"), *later[1:]) != now
+    assert digest(replace(later[0], sampling=LaterSampling(0.5, mirostat=2)), *later[1:]) != now
+    assert now == "eb5ca848facdde6a"  # results of earlier versions are gone on with
 
 
 def test_results_are_put_in_order_when_all_are_there(asked: Path, tmp_path: Path):

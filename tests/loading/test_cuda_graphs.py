@@ -72,7 +72,7 @@ def test_a_loaded_model_says_the_same_through_graphs(drafter: str, draft: Path, 
         expected, _ = answered(plain)
     llm, at_load = opened(tapes, asked)
     with llm:
-        decoders = llm._model._parts.decoders
+        decoders = llm._model.state.parts.decoders
         assert [type(one) for one in decoders] == [Graphed] * (1 + (asked == draft))
         assert (*answered(llm), at_load) == (expected, [], [])
         assert sum(tape.replays for tape in tapes.tapes) > 20
@@ -102,7 +102,7 @@ def test_the_plan_for_a_gpu_has_room_for_graphs(folder: Path, draft: Path, opene
     assert (on_cpu.graphs, alone.whole - on_cpu.whole) == (0, alone.graphs)
     assert alone.offloaded(1) == on_cpu.offloaded(1)
     with opened(Taping(), "off", "fp32")[0] as llm:
-        target = llm._model._parts.decoders[0]
+        target = llm._model.state.parts.decoders[0]
         assert isinstance(target, Graphed)
         buffers = (target.ids, target.positions, target.states_in, target.states_out, target.logits_out)
         assert 0 < sum(buffer.nbytes for buffer in buffers) < alone.graphs - MAX_GRAPHS * GRAPH_BYTES

@@ -154,7 +154,7 @@ def opened(models: Path, **asked: Any) -> tuple[LLM, list[Notice]]:
 
 
 def drafter_of(llm: LLM) -> Any:
-    drafter: Any = llm._model._parts.session.drafter
+    drafter: Any = llm._model.state.parts.session.drafter
     return (drafter.drafter if isinstance(drafter, Guarded) else drafter).decoder
 
 

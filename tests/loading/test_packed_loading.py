@@ -864,6 +864,6 @@ def test_a_target_that_several_share_outlives_each_of_them(folder: Path):
 
 def test_a_draft_has_the_targets_format(folder: Path):
     with localspec.load(str(folder), draft=str(folder), quant="int4", threads=1) as llm:
-        assert [type(decoder) for decoder in llm._model._parts.decoders] == [PackedDecoder] * 2
+        assert [type(decoder) for decoder in llm._model.state.parts.decoders] == [PackedDecoder] * 2
         assert llm.ready.memory.drafter_bytes == llm.ready.memory.target_bytes
         assert llm.generate(HI, max_tokens=8).tokens

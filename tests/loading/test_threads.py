@@ -208,4 +208,4 @@ def test_only_a_count_that_nobody_named_changes_and_only_where_no_bit_depends_on
 ):
     request = LoadRequest.of(str(folder), **{"quant": "int8", "draft": "off", **asked})
     with drain(api.load_events(request)) as llm:
-        assert (llm._model._parts.threads is not None) == changes
+        assert (llm._model.state.parts.threads is not None) == changes

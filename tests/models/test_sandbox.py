@@ -202,7 +202,7 @@ def test_the_chats_engine_stops_at_once(endless: Path):
 @pytest.mark.usefixtures("verified")
 def test_a_closed_model_leaves_no_process(endless: Path):
     llm = load(str(endless), draft="off")
-    prompter = llm._model._parts.prompter
+    prompter = llm._model.state.parts.prompter
     assert isinstance(prompter, SandboxedPrompter)
     process = prompter.sandbox._process
     assert process is not None

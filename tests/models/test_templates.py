@@ -90,8 +90,8 @@ def test_a_base_model_answers_with_a_template_and_stops_where_that_ends_a_turn(b
         request = GenerateRequest((Message("user", "hi"),), max_tokens=4, template=COMPLETION)
         assert llm.answer(request).result().stats.predicted_n > 0
         model = llm._model
-        end = model._parts.prompter.tokenizer.token_to_id("<|im_end|>")
+        end = model.state.parts.prompter.tokenizer.token_to_id("<|im_end|>")
         model._prepare(GenerateRequest((Message("user", "hi"),), template=NAMED["chatml"]), None)
-        assert end in model._session.stop_ids
+        assert end in model.state.session.stop_ids
         model._prepare(request, None)
-        assert end not in model._session.stop_ids
+        assert end not in model.state.session.stop_ids

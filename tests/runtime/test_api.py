@@ -44,7 +44,8 @@ from localspec.loading.plan import make_plan
 from localspec.loading.plan_request import PlanRequest
 from localspec.loading.resident import choose_threads
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime.api import LLM, Chat, load, load_events, request_of
+from localspec.runtime.api import LLM, load, load_events, request_of
+from localspec.runtime.chat import Chat
 from localspec.runtime.gathered import Result
 from localspec.runtime.sampling_defaults import from_generation_config, resolve_sampling
 from tests.support.models import save_snapshot
@@ -230,7 +231,7 @@ def test_of_what_a_model_says_of_sampling_only_what_can_be_is_heard():
     assert resolve_sampling(SamplingOptions(), SamplingOptions(), usable=9).is_greedy, "from Python"
 
 
-@pytest.mark.parametrize(("name", "value"), [("top_k", 2.5), ("top_k", True), ("seed", "5"), ("top_p", 2)])
+@pytest.mark.parametrize(("name", "value"), [("top_k", 2.5), ("top_k", -1), ("seed", -2), ("top_p", 2)])
 def test_an_option_that_cannot_be_is_refused_with_what_can(name: str, value: Any, llm: LLM):
     with pytest.raises(UsageError, match=f"{name} {value} is out of range") as met:
         llm.generate(STORY, **{name: value})
@@ -247,7 +248,7 @@ def test_what_a_draft_model_reads_of_the_prompt_is_time_of_the_prompt(models: Pa
         real(drafter, session)
 
     monkeypatch.setattr(ModelDrafter, "prefill", prefill)
-    monkeypatch.setattr("localspec.runtime.model.perf_counter", lambda: now)
+    monkeypatch.setattr("localspec.runtime.answer.perf_counter", lambda: now)
     with open_target(models, draft=str(models / "draft"), k=2) as llm:
         stats = llm.generate(STORY, max_tokens=4, temperature=0).stats
     assert (stats.prompt_ms, stats.ttft_ms) == (5000, 5000)
@@ -314,8 +315,8 @@ def test_a_second_turn_reads_only_what_is_new(llm: LLM):
     """All but the new text: the pending token and what follows the answer."""
     chat = llm.chat(system="Be brief.", max_tokens=12, temperature=0)
     chat.send("hello there")
-    known = len(llm._model._session.tokens)
-    stopped = llm._model._session.tokens[-1] in llm._model._parts.stop_ids
+    known = len(llm._model.state.session.tokens)
+    stopped = llm._model.state.session.tokens[-1] in llm._model.state.parts.stop_ids
     events = list(chat.stream("user system"))
     assert known - 1 <= cached(events) <= known
     assert 0 < total(events) - cached(events) <= known + 20
@@ -329,8 +330,8 @@ def test_a_turn_read_from_the_cache_answers_as_one_read_from_the_start(models: P
         for text in ("hello there", "the quick brown fox", "Il était une fois"):
             got = chat.send(text)
         assert got.stats.cached_n > 20
-        prompt = warm._model._session.tokens[: got.stats.prompt_n]
-        monkeypatch.setattr("localspec.runtime.model.keep_spelling", lambda *_: prompt)
+        prompt = warm._model.state.session.tokens[: got.stats.prompt_n]
+        monkeypatch.setattr("localspec.runtime.answer.keep_spelling", lambda *_: prompt)
         expected = cold.generate(chat.messages[:-1], max_tokens=12, temperature=0)
         assert (expected.stats.cached_n, expected.stats.prompt_n) == (0, len(prompt))
         assert got.text == expected.text
@@ -340,7 +341,7 @@ def test_an_answer_that_the_user_has_rewritten_is_read_as_it_stands_now(models: 
     """The cache holds the model's own words, which nobody may go on from (issue 21, 12)."""
     with open_target(models, draft="early-exit:2", k=3) as warm, open_target(models) as cold:
         first = warm.generate([Message("user", "hello there")], max_tokens=12, temperature=0)
-        tokenizer = warm._model._parts.prompter.tokenizer
+        tokenizer = warm._model.state.parts.prompter.tokenizer
         for text in ("the quick", f"{first.text[:3]} brown fox", f"{first.text} jumps"):
             messages = [Message("user", "hello there"), Message("assistant", text), Message("user", "and then?")]
             got = warm.generate(messages, max_tokens=12, temperature=0)
@@ -348,7 +349,7 @@ def test_an_answer_that_the_user_has_rewritten_is_read_as_it_stands_now(models: 
             expected = cold.generate(messages, max_tokens=12, temperature=0)
             assert got.stats.cached_n > 0
             assert (got.text, got.stats.prompt_n) == (expected.text, expected.stats.prompt_n)
-            assert text in tokenizer.decode(warm._model._session.tokens)
+            assert text in tokenizer.decode(warm._model.state.session.tokens)
 
 
 def test_an_answer_cut_by_the_limit_counts_as_said(llm: LLM):
@@ -423,7 +424,7 @@ def test_after_a_cancel_anywhere_the_next_answer_is_that_of_a_fresh_session(draf
             *_, done = llm._model.answer(request, lambda checks=checks, last=forwards: next(checks) >= last)
             assert isinstance(done, Done)
             assert done.finish_reason == "cancelled"
-            session = llm._model._session
+            session = llm._model.state.session
             assert session.target.length == max(len(session.tokens) - 1, 0)
             assert llm.generate(STORY, max_tokens=30, temperature=0).text == expected
 
@@ -462,7 +463,7 @@ def test_stop_strings_end_the_text_before_them(llm: LLM):
 def test_after_a_stop_string_the_cache_holds_what_was_kept(llm: LLM):
     whole = llm.generate(STORY, max_tokens=60, temperature=0).text
     result = llm.generate(STORY, max_tokens=60, temperature=0, stop=whole[20:23])
-    session = llm._model._session
+    session = llm._model.state.session
     assert session.tokens[-len(result.tokens) :] == [token.id for token in result.tokens]
     assert session.target.length == len(session.tokens) - 1
     assert llm.generate(STORY, max_tokens=60, temperature=0).text == whole
@@ -476,7 +477,7 @@ def test_one_token_is_one_token(llm: LLM):
 
 def test_the_context_ends_an_answer_and_is_never_passed(models: Path):
     with open_target(models, draft="early-exit:2", k=8, ctx=48) as llm:
-        prompt = llm._model._parts.prompter.tokenizer.encode(STORY).ids
+        prompt = llm._model.state.parts.prompter.tokenizer.encode(STORY).ids
         for limit in (None, 1000):
             result = llm.generate(STORY, temperature=0, max_tokens=limit)
             assert result.finish_reason == "context"
@@ -488,8 +489,8 @@ def test_a_prompt_of_any_length_around_the_context_is_answered_or_refused(models
     with open_target(models, draft="early-exit:2", k=4, ctx=32) as llm, open_target(models, ctx=32) as plain:
         for length in range(20, 38):
             prompt = "a" + " a" * 100
-            ids = llm._model._parts.prompter.tokenizer.encode(prompt).ids
-            text = llm._model._parts.prompter.tokenizer.decode(ids[:length])
+            ids = llm._model.state.parts.prompter.tokenizer.encode(prompt).ids
+            text = llm._model.state.parts.prompter.tokenizer.decode(ids[:length])
             if length >= 32:
                 with pytest.raises(ContextOverflow, match="32"):
                     llm.generate(text)

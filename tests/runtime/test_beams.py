@@ -47,8 +47,8 @@ def llm(folder: Path) -> Iterator[LLM]:
 
 def test_the_answer_is_the_search_of_the_prompt_whatever_the_model_samples_with(llm: LLM):
     model: Any = llm._model
-    session = Session(model._parts.target.beside(), NoDrafter())
-    session.begin(Greedy(Sampling()), stop_ids=model._parts.stop_ids)
+    session = Session(model.state.parts.target.beside(), NoDrafter())
+    session.begin(Greedy(Sampling()), stop_ids=model.state.parts.stop_ids)
     deque(session.prefill(gpt2_like().encode(STORY).ids), maxlen=0)
     found = beam_search(session, session.target, Sampling(), beams=4, max_tokens=LENGTH)
     result = llm.generate(STORY, beams=4, max_tokens=LENGTH)

@@ -63,7 +63,7 @@ def test_a_conversation_has_the_text_of_plain_decoding_whoever_drafts_next(model
 def test_only_a_draft_models_own_weights_are_read_and_they_are_freed(models: Path):
     with opened(models, draft="early-exit:2") as llm:
         before = llm.ready.memory
-        target = llm._model._parts.target
+        target = llm._model.state.parts.target
 
         *progress, ready = change(llm, str(models / "draft"))
         assert isinstance(ready, Ready)
@@ -74,7 +74,7 @@ def test_only_a_draft_models_own_weights_are_read_and_they_are_freed(models: Pat
         assert ready.memory.kv_bytes > before.kv_bytes
         assert ready.memory.bandwidth_peak_gbs == before.bandwidth_peak_gbs
         assert models / "draft" in loaded.loaded()
-        guarded = llm._model._session.drafter
+        guarded = llm._model.state.session.drafter
         assert isinstance(guarded, Guarded)
         assert isinstance(guarded.drafter, ModelDrafter)
 
@@ -83,19 +83,19 @@ def test_only_a_draft_models_own_weights_are_read_and_they_are_freed(models: Pat
         assert not [event for event in progress if isinstance(event, Loading)]
         assert ready.memory == before
         assert models / "draft" not in loaded.loaded()
-        assert llm._model._parts.decoders == (target,)
+        assert llm._model.state.parts.decoders == (target,)
 
 
 def test_what_was_measured_and_steered_of_the_drafter_before_is_forgotten(models: Path):
     with opened(models, draft="early-exit:2", k="auto") as llm:
         llm.generate("The quick brown fox", max_tokens=30, temperature=0)
-        policy = llm._model._parts.drafting.policy
+        policy = llm._model.state.parts.drafting.policy
         assert policy.auto.explorer.rounds > 0
         change(llm, "early-exit:1")
-        assert llm._model._parts.drafting.policy is not policy
-        assert llm._model._parts.drafting.policy.auto.explorer.rounds == 0
+        assert llm._model.state.parts.drafting.policy is not policy
+        assert llm._model.state.parts.drafting.policy.auto.explorer.rounds == 0
         assert llm.ready.spec.exit_layer == 1
-        assert llm._model.tally.stats.draft_n == 0
+        assert llm._model.state.tally.stats.draft_n == 0
 
 
 def test_an_exit_that_nobody_trained_is_said_and_one_that_is_none_refused_before_plain_goes_on(models: Path):

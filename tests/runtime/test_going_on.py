@@ -117,8 +117,8 @@ def test_an_answer_goes_on_where_the_cache_has_forgotten_it(folder: Path):
         first = stopped_after(llm, 6, WAYS[0])
         llm.generate("something else", max_tokens=3, temperature=0)
         then = gone_on(llm, said(first), 5, WAYS[0])
-        prompter = llm._model._parts.prompter
-        held = llm._model._session.tokens[: -len(ids(then))]
+        prompter = llm._model.state.parts.prompter
+        held = llm._model.state.session.tokens[: -len(ids(then))]
         assert prompter.tokenizer.decode(held, skip_special_tokens=False) == (
             "<|im_start|>user\nhello there general<|im_end|>\n<|im_start|>assistant\n" + said(first)
         )
@@ -127,7 +127,7 @@ def test_an_answer_goes_on_where_the_cache_has_forgotten_it(folder: Path):
 def test_an_answer_that_the_model_ended_is_encoded_without_its_end(folder: Path):
     with opened(folder) as llm:
         first = llm.generate(HI, max_tokens=4, temperature=0)
-        session, end = llm._model._session, llm._model._parts.stop_ids
+        session, end = llm._model.state.session, llm._model.state.parts.stop_ids
         session.commit([*end])
         gone_on(llm, first.text, 1, WAYS[0])
         assert not end & set(session.tokens[-4:])
@@ -213,7 +213,7 @@ def test_after_both_ways_the_chat_reads_only_what_is_new(folder: Path):
         chat.send("hello")
         for speculate in (False, True):
             llm.generate(chat.messages[:-1], max_tokens=8, speculate=speculate, temperature=0, seed=1)
-        known = len(llm._model._session.tokens)
+        known = len(llm._model.state.session.tokens)
         assert chat.send("and then").stats.cached_n >= known - 1
 
 

@@ -214,10 +214,10 @@ def gap(llm: localspec.LLM, question: str, left: list[int], right: list[int]) ->
     """How far apart the target's own logits are where the two answers part."""
     place = next(i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b)
     model = llm._model
-    prompt = model._parts.prompter.chat([localspec.Message("user", question)])
+    prompt = model.state.parts.prompter.chat([localspec.Message("user", question)])
     model.forget()
-    logits = model._session.target.forward(torch.tensor([*prompt, *left[:place]]), last_only=True)[0]
-    model._session.target.crop(0)
+    logits = model.state.session.target.forward(torch.tensor([*prompt, *left[:place]]), last_only=True)[0]
+    model.state.session.target.crop(0)
     return float((logits[left[place]] - logits[right[place]]).abs())
 
 

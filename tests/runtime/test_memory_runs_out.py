@@ -183,7 +183,7 @@ def test_a_prompt_that_is_read_on_counts_as_read_and_not_as_cached(llm: LLM, mon
 
 def held(llm: LLM) -> list[ref[Any]]:
     """What a draft model has in memory."""
-    drafter = llm._model._session.drafter
+    drafter = llm._model.state.session.drafter
     assert isinstance(drafter, Guarded)
     assert isinstance(drafter.drafter, ModelDrafter)
     decoder = drafter.drafter.decoder
@@ -206,7 +206,7 @@ def test_the_memory_of_a_draft_model_is_free_before_its_target_tries_again(
     assert all(alive(gone))
     at_retry: list[list[bool]] = []
     forward = Failing(monkeypatch, Decoder, "forward")
-    forward.of, forward.left = llm._model._parts.decoders[0], 2
+    forward.of, forward.left = llm._model.state.parts.decoders[0], 2
     forward.watch = lambda: at_retry.append(alive(gone))
     if name == "draft":
         Failing(monkeypatch, ModelDrafter, "draft").left = 2
@@ -240,11 +240,11 @@ def test_a_drafter_that_only_rests_goes_too(opened: Callable[[str], LLM], draft:
     whole, gone = llm.generate(PROMPT, **GREEDY).text, held(llm)
     asked = msgspec.structs.replace(request_of(PROMPT, max_tokens=90, temperature=0), exit_layer=2)
     forward = Failing(monkeypatch, Decoder, "forward")
-    forward.of, forward.left = llm._model._parts.decoders[0], 2
+    forward.of, forward.left = llm._model.state.parts.decoders[0], 2
     events = list(llm.answer(asked))
     assert (text(events), notices(events)) == (whole, ["drafter_failed"])
     assert alive(gone) == [False] * 4
-    assert isinstance(llm._model._session.drafter, NoDrafter)
+    assert isinstance(llm._model.state.session.drafter, NoDrafter)
     assert llm.steer(SpecWish("on")).switch == "off"
     again = list(llm.answer(asked))
     assert (text(again), notices(again)) == (whole, [])

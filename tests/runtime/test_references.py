@@ -60,7 +60,7 @@ def ids(found: Sequence[Step]) -> list[int]:
 
 def corpora(llm: LLM) -> tuple[Corpus, ...]:
     """The texts beside the conversation that its look-up has."""
-    lookup = llm._model._parts.drafting.lookup
+    lookup = llm._model.state.parts.drafting.lookup
     assert lookup is not None
     return lookup.corpora
 

@@ -181,7 +181,7 @@ def test_the_policies_of_all_slots_know_each_other(opened: Callable[..., Slots],
     slots = opened("early-exit:2", 3)
     if changed:
         list(slots.change_drafter(ChangeDrafter("early-exit:1")))
-    policies = [model._parts.drafting.policy.auto for model in (slots.first, *slots._others)]
+    policies = [model.state.parts.drafting.policy.auto for model in (slots.first, *slots._others)]
     assert all(policy.company is slots._batch for policy in policies)
     assert len({id(policy.shared) for policy in policies}) == 1
     assert slots._batch is not None
@@ -211,7 +211,7 @@ def test_a_new_conversation_takes_the_slot_that_was_not_used_for_longest(opened:
     slots = opened("off", 2)
     for number in (1, 3, 5):
         alone(slots, request(number))
-    assert [model._session.tokens[0] for model in (slots.first, *slots._others)] == [
+    assert [model.state.session.tokens[0] for model in (slots.first, *slots._others)] == [
         slots.first.prompt_ids(request(number))[0] for number in (5, 3)
     ]
 
@@ -277,7 +277,7 @@ def test_a_drafter_that_raises_is_dropped_for_its_own_answer(opened: Callable[..
     def fail(_: Session, __: Choice) -> Draft:
         raise IndexError("it has a fault")
 
-    slots.first._session.drafter.drafter.draft = fail  # type: ignore[attr-defined]
+    slots.first.state.session.drafter.drafter.draft = fail  # type: ignore[attr-defined]
     slots.steer(SpecWish("on", 3))
     answers = [Asked(slots, request(number, most=25)) for number in (1, 2, 3)]
     run(slots)

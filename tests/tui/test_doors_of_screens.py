@@ -26,8 +26,8 @@ from localspec.core.requests import GenerateRequest
 from localspec.history import Chat, Hit
 from localspec.history.records import Part
 from localspec.runtime import local_models
-from localspec.runtime.api import Stream
 from localspec.runtime.local_models import Shelved
+from localspec.runtime.stream import Stream
 from localspec.tui.app import ChatApp
 from localspec.tui.chat.recorder import HistoryRecorder
 from localspec.tui.control.tuning import Tuning

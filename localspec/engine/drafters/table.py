@@ -46,7 +46,7 @@ class Checked:
 def refuse_argument(argument: str | None) -> str:
     """Refuses an argument: the default of a row."""
     if argument is not None:
-        raise UsageError(f"This drafter takes no ':{argument[:40]}'.", hint="Leave it out.")
+        raise UsageError(f"This drafter takes no ':{argument[:40]}'.", hint="Leave that out of --draft.")
     return ""
 
 

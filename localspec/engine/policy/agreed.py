@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 
-class Plan(NamedTuple):
+class Agreed(NamedTuple):
     """Everybody drafts those of its next `longest` tokens that bring `least` or more; all together `rows`, and gain
     `tokens` in `seconds`."""
 
@@ -35,16 +35,16 @@ def agree(
     *,
     tokens: float,
     most: float,
-) -> Plan:
-    """The plan of most tokens per second. `everyone`: what each further token of a draft brings to each; `widths`:
-    seconds of a forward, by its rows beyond those without drafts, which bring `tokens`; `drafts`: of a draft, by its
-    length; `most`: of a step."""
-    best = Plan(0, 0.0, 0, tokens, widths[0])
+) -> Agreed:
+    """Who drafts how much for the most tokens per second. `everyone`: what each further token of a draft brings to
+    each; `widths`: seconds of a forward, by its rows beyond those without drafts, which bring `tokens`; `drafts`: of a
+    draft, by its length; `most`: of a step."""
+    best = Agreed(0, 0.0, 0, tokens, widths[0])
     for longest in range(1, len(drafts)):
         rises = sorted([rise for one in everyone for rise in one[:longest]], reverse=True)
         totals = accumulate(rises, initial=tokens)
         for rows, (total, width) in enumerate(zip(totals, widths, strict=False)):
             seconds = width + drafts[longest]
             if rows and seconds <= most and total * best.seconds > best.tokens * seconds:
-                best = Plan(longest, rises[rows - 1], rows, total, seconds)
+                best = Agreed(longest, rises[rows - 1], rows, total, seconds)
     return best

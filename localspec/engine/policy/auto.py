@@ -66,7 +66,7 @@ class Auto:
         candidates = [self.candidate(offer, most) for offer in asked]
         if self.others is not NO_OTHERS:
             if len(candidates) == 1 and not candidates[0].arm.free and not self.least:
-                return self.planned(candidates[0])
+                return self.agreed(candidates[0])
             candidates = self.beside(candidates)
         if not candidates:
             return self.plain()
@@ -104,22 +104,22 @@ class Auto:
         found = [beside(one, others, costs, dearest) for one in candidates]
         return [one for one in found if one.lengths]
 
-    def planned(self, one: Candidate) -> Choice:
-        """A draft by forwards beside others, as whoever chooses first in a step has planned it for all."""
+    def agreed(self, one: Candidate) -> Choice:
+        """A draft by forwards beside others, as whoever chooses first in a step reckoned it for all."""
         others, costs, shared, drafts = self.others, self.costs, self.shared, one.drafts(self.costs)
         self.place.gains = ()
         self.place.rises = rises = [b - a for a, b in pairwise(one.expected[: one.longest + 1])]
-        if self.is_first or shared.plan is None:
+        if self.is_first or shared.agreed is None:
             dearest = FAIR * others.fewest * costs.beside(others.plain)[0]
             everyone, widths = [rises, *shared.rises(self.place)], costs.beside(others.rows)
-            drawn = agree(everyone, widths, drafts[: one.longest + 1], tokens=1 + others.tokens, most=dearest)
-            shared.plan = drawn
-            self.rate.add(drawn.tokens, drawn.seconds)
-        plan = shared.plan
-        k = max([length for length in one.lengths if length <= plan.length(rises)], default=0)
-        beside = costs.beside(max(others.rows, others.plain + plan.rows - k))
+            found = agree(everyone, widths, drafts[: one.longest + 1], tokens=1 + others.tokens, most=dearest)
+            shared.agreed = found
+            self.rate.add(found.tokens, found.seconds)
+        agreed = shared.agreed
+        k = max([length for length in one.lengths if length <= agreed.length(rises)], default=0)
+        beside = costs.beside(max(others.rows, others.plain + agreed.rows - k))
         cost = list(map(add, beside, drafts))
-        best = Best(Pick(one if k else None, k), one.expected[k] - plan.rate * cost[k], plan.rate, cost[0])
+        best = Best(Pick(one if k else None, k), one.expected[k] - agreed.rate * cost[k], agreed.rate, cost[0])
         self.place.promise(one.expected[k])
         self.asking.answered((best.value - 1) / best.rate + best.plain)
         pick = self.explorer.other([one._replace(cost=cost)], best, self.least, is_alone=False) or best.pick

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.requests import PROBE_EVERY
-from localspec.engine.policy.agreed import Plan
+from localspec.engine.policy.agreed import Agreed
 from localspec.engine.policy.company import Others, Steps
 from localspec.engine.policy.costs import Costs
 from localspec.engine.policy.exploring import Explorer
@@ -62,7 +62,7 @@ class Shared:
         self.places: list[Place] = []
         self.present: list[Place] = []  # those that had rows in the last step
         self.steps = Steps()
-        self.plan: Plan | None = None  # of those whose drafts cost forwards
+        self.agreed: Agreed | None = None  # of those whose drafts cost forwards
         self.probes = Probes(probe_every)
 
     def is_first(self, place: Place, last: Forward | None) -> bool:

@@ -1,5 +1,6 @@
-"""Slash commands: what may be typed after a slash, what that is, and what it does. A new command is a row here, and a
-method of the controller that it belongs to. Knows names and texts; the controllers do the work.
+"""Slash commands: what may be typed after a slash, what that is, and what it does. A new command is a row here, a
+method of the controller that it belongs to, and its row of KEYWORDS in command_search.py. Knows names and texts; the
+controllers do the work.
 """
 
 from __future__ import annotations
