@@ -352,7 +352,7 @@ def test_fit_of_what_is_not_here_is_asked_of_the_hub_and_5_is_its_no(
 def test_pair_says_whether_and_why(localspec: Program, tmp_path: Path):
     save_snapshot(tmp_path / "other", llama2_like(), seed=2)
     code, out, _ = localspec("pair", "guide", str(GUIDE / "draft"))
-    assert (code, out) == (0, f"The same 2,048 tokens. {GUIDE / 'draft'} can draft for guide.\n")
+    assert (code, out) == (0, f"The same 2,304 tokens. {GUIDE / 'draft'} can draft for guide.\n")
     code, out, _ = localspec("pair", "guide", str(tmp_path / "other"))
     assert code == 0
     assert out.startswith("Translate: tokenizers differ (id ")

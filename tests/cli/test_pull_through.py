@@ -119,7 +119,7 @@ def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub
     assert (model["repo"], model["licence"]["non_commercial"], len(model["commit"])) == (LAYERSKIP, True, 40)
     _, out, _ = localspec("show", "layerskip-llama2-7b")
     assert f"{LAYERSKIP} @ {model['commit'][:7]}" in out
-    assert "llama, 12 layers, context 2,048, vocabulary 2,048" in out
+    assert "llama, 12 layers, context 2,048, vocabulary 2,304" in out
     hub.forget()
     assert (
         localspec("verify-files", LAYERSKIP)[1] == f"{LAYERSKIP}: 5 of 5 files have the hash that is known of them.\n"

@@ -89,9 +89,10 @@ def test_a_base_model_answers_with_a_template_and_stops_where_that_ends_a_turn(b
     with load(str(base), quant="fp32", threads=1, draft="off") as llm:
         request = GenerateRequest((Message("user", "hi"),), max_tokens=4, template=COMPLETION)
         assert llm.answer(request).result().stats.predicted_n > 0
-        model = llm._model
-        end = model.state.parts.prompter.tokenizer.token_to_id("<|im_end|>")
-        model._prepare(GenerateRequest((Message("user", "hi"),), template=NAMED["chatml"]), None)
-        assert end in model.state.session.stop_ids
-        model._prepare(request, None)
-        assert end not in model.state.session.stop_ids
+        state = llm._model.state
+        end = state.parts.prompter.tokenizer.token_to_id("<|im_end|>")
+        named = GenerateRequest((Message("user", "hi"),), max_tokens=1, template=NAMED["chatml"])
+        llm.answer(named).result()
+        assert end in state.session.stop_ids
+        llm.answer(request).result()
+        assert end not in state.session.stop_ids
