@@ -16,13 +16,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.program import Arguments, run
-from localspec.tui.panels.speed_panel import WIDE as LEAST_COLUMNS
 
 FOLDER = Path(__file__).parents[1] / "assets" / "shots"
 EARLIER = ("How do I stop an answer?", "What is early exit?", "Where are my chats kept?")  # each a chat of its own
 QUESTION = "What is speculative decoding?"
 SIZE = (100, 30)
-WIDE = (LEAST_COLUMNS, 36)  # the sidebar shows itself from here on
+WIDE = (140, 36)  # the sidebar shows itself from here on
 PATIENCE_SECONDS = 300
 TERMINAL_ID = re.compile(r"terminal-\d+-")  # Rich numbers every picture anew
 
