@@ -75,7 +75,7 @@ async def take() -> None:
             await until(lambda: not app.chat.conversation.branch)
         await ask(pilot, QUESTION)
         await pilot.press("shift+f3", "f3")  # from now on it is kept how probable the rejected ones were
-        await ask(pilot, "Why is it faster?")
+        await ask(pilot, "Does drafting make answers worse?")
         await shoot(pilot, "answer")
         await pilot.press("shift+f3")
         await shoot(pilot, "tokens")
