@@ -50,7 +50,7 @@ MORE_MEMORY = "Close other programs, or load it again with a smaller --ctx."
 
 
 class Answer:
-    """Runs once. Times cover the engine's work only, however slowly the events are read."""
+    """The run of one request. Times cover the engine's work only, however slowly the events are read."""
 
     def __init__(
         self, state: ModelState, references: References, request: GenerateRequest, cancelled: IsCancelled | None = None

@@ -31,7 +31,7 @@ FAILED = "it failed"
 
 
 class ModelState:
-    """Its tally carries the measured baseline from answer to answer."""
+    """The parts of a model, as they are now. The tally carries the measured baseline from answer to answer."""
 
     def __init__(self, parts: Parts) -> None:
         self.ready = parts.ready
