@@ -16,6 +16,7 @@ from localspec.core.text_file import read_text
 FOLDER = Path(__file__).with_name("corpus")
 TOPICS = ("guide.md", "product.md", "models.md", "chat.md", "serve.md", "speculation.md", "machine.md", "talk.md")
 MIN_PHRASINGS = 13  # twelve to learn from, one kept from training
+MIN_THEN = 4  # of a question that only an answer before it explains
 FOLLOW_UPS = ("more", "example", "shorter", "simpler", "why", "next")
 NOTHING_MORE = "That is all I know about it. Ask me about another part of localspec."
 NO_SUBJECT = "More about what? Ask me about localspec or speculative decoding first."
@@ -136,9 +137,9 @@ def _entry(key: str, lines: list[str], where: str) -> Entry:
     return Entry(key, tuple(phrasings), answer, texts)
 
 
-def parse(text: str, name: str, *, known: bool = False) -> tuple[Entry, ...]:
+def parse(text: str, name: str, *, known: bool = False, least: int = MIN_PHRASINGS) -> tuple[Entry, ...]:
     """The entries of one file; anything malformed or repeated is one sentence with its line. `known`: every entry has
-    an answer, and phrasings enough to learn from."""
+    an answer, and `least` phrasings."""
     entries, seen = list[Entry](), dict[str, str]()
     for number, key, lines in _sections(text, name):
         where = f"{name}:{number}"
@@ -149,15 +150,15 @@ def parse(text: str, name: str, *, known: bool = False) -> tuple[Entry, ...]:
             seen[question.lower()] = key
         if known and not entry.answer:
             raise LocalspecError(f"{where}: '{key}' has no answer.")
-        if known and len(entry.phrasings) < MIN_PHRASINGS:
-            raise LocalspecError(f"{where}: '{key}' has fewer than {MIN_PHRASINGS} phrasings.")
+        if known and len(entry.phrasings) < least:
+            raise LocalspecError(f"{where}: '{key}' has fewer than {least} phrasings.")
         entries.append(entry)
     return tuple(entries)
 
 
-def read(name: str, *, known: bool = False) -> tuple[Entry, ...]:
+def read(name: str, *, known: bool = False, least: int = MIN_PHRASINGS) -> tuple[Entry, ...]:
     """The entries of one of the corpus' files."""
-    return parse(read_text(FOLDER / name, "corpus file"), name, known=known)
+    return parse(read_text(FOLDER / name, "corpus file"), name, known=known, least=least)
 
 
 def _unrepeated(files: dict[str, tuple[Entry, ...]]) -> None:
@@ -196,7 +197,7 @@ def load() -> Corpus:
         known=everything,
         unknown=unknown,
         follow_ups={kind: section(frame, kind) for kind in FOLLOW_UPS},
-        then=then_of(read("then.md", known=True), everything),
+        then=then_of(read("then.md", known=True, least=MIN_THEN), everything),
         systems=section(frame, "systems").phrasings,
         stories=section(frame, "stories").phrasings,
     )
