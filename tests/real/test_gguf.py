@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -72,10 +73,15 @@ def ours(file: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def theirs(file: Path) -> Any:
+    """gguf reads the file once, and makes its table of names once: transformers asks for the one twice, and for the
+    other with every layer and module, half of the time that it takes."""
+    import gguf
     from transformers import AutoModelForCausalLM
 
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
+        for name in ("GGUFReader", "get_tensor_name_map"):
+            patch.setattr(gguf, name, cache(getattr(gguf, name)))
         return AutoModelForCausalLM.from_pretrained(file.parent, gguf_file=file.name, dtype=torch.float32)
 
 

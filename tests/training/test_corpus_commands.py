@@ -17,14 +17,17 @@ import click
 import pytest
 from textual.binding import Binding
 
+from benchmarks.shapes.__main__ import read_arguments, shape_request
 from localspec.bench import prompts
 from localspec.bench.measure import measure
 from localspec.bench.prompts import GUIDE, QUESTIONS
+from localspec.bench.proof_report import Proof
 from localspec.bench.sweep import sweep
 from localspec.cli.main import cli, outcome
 from localspec.config.reading import read
 from localspec.config.tables import KEYS, SECTIONS
 from localspec.core import paths
+from localspec.core.requests import LoadRequest
 from localspec.history import History
 from localspec.tui.app import ChatApp
 from localspec.tui.control.commands import find, parse
@@ -45,7 +48,7 @@ CAPITALS = {"MODEL": "guide", "PROMPT": "Hello", "NAME": "nord", "WORDS": "draft
 MEASURING = ("measure", "sweep")
 TWO = tuple(prompts.Prompt(GUIDE, question) for question in QUESTIONS[:2])
 ELSEWHERE = re.compile(r"^localspec (pull|rm|serve|stop)\b|pair [A-Z]|ORG/|ollama:|qwen3-8b|smollm2|--(server|batch) ")
-SHAPES = "python -m benchmarks.shapes"  # which imports all that can be measured, for five seconds
+SHAPES = "python -m benchmarks.shapes "  # a process that imports all that can be measured, for five seconds
 TERMINALS_OWN = {"Ctrl+Shift+V"}
 PYTHONS_OWN = {"chat.send"}
 
@@ -124,28 +127,34 @@ def typed(words: list[str], piped: bytes, monkeypatch: pytest.MonkeyPatch) -> in
     return code
 
 
-def examples() -> list[object]:
-    """Those of the shell; of those that measure shapes one, and the others in make slow."""
-    found = blocks("(?:ba)?sh")
-    one = next(block for block in found if SHAPES in block)
-    return [
-        pytest.param(block, marks=pytest.mark.slow) if SHAPES in block and block != one else block for block in found
-    ]
+def of_the_shell() -> list[str]:
+    """Those that a command and its pipe are not all of, the lightest first; those that measure shapes come last."""
+    found = [block for block in blocks("(?:ba)?sh") if SHELL_WORDS.search(block)]
+    return sorted(found, key=lambda block: (SHAPES in block, "localspec run" in block))
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("block", of_the_shell())
+def test_an_example_runs_in_a_shell(block: str) -> None:
+    done = subprocess.run(["sh", "-e", "-c", block], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("block", examples())
+@pytest.mark.parametrize("block", [block for block in blocks("(?:ba)?sh") if not SHELL_WORDS.search(block)])
 def test_a_shell_example_runs(block: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    """In this process, which has loaded all that one of its own would load first; where more than a pipe or a file of
-    output is written, as a shell runs it. A bench asks two of its questions."""
-    if SHELL_WORDS.search(block):
-        done = subprocess.run(["sh", "-e", "-c", block], check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return
+    """In this process, which has loaded all that one of its own would load first. A bench asks two of its questions."""
     for measuring in (measure, sweep):
         monkeypatch.setitem(measuring.__kwdefaults__, "prompts", TWO)
     for line in block.splitlines():
         assert typed(*without_shell(line), monkeypatch) == 0, capfd.readouterr().err
+
+
+def test_an_example_that_measures_a_shape_is_understood() -> None:
+    lines = [line for block in blocks("(?:ba)?sh") for line in block.splitlines() if line.startswith(SHAPES)]
+    assert len(lines) > 1
+    for line in lines:
+        assert shape_request(read_arguments(shlex.split(line.removeprefix(SHAPES)))).shape == "tiny"
 
 
 @pytest.mark.parametrize("words", inline())
@@ -153,8 +162,8 @@ def test_a_command_in_a_sentence_runs(
     words: str, history: History, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As in a shell where a question waits to be read, a chat is kept, the editor changes nothing and all is confirmed.
-    Nothing is measured. What only names a command may lack the command's argument, and nothing else. What needs the
-    hub, a server or a model that is not here is only read."""
+    Nothing is measured, and nothing proven. What only names a command may lack the command's argument, and nothing
+    else. What needs the hub, a server or a model that is not here is only read."""
     if "--plot" in words:
         pytest.importorskip("matplotlib")
     examples = CAPITALS | {"ID": chat(history, "A draft?", "Tokens.")[0].chat_id}
@@ -166,6 +175,7 @@ def test_a_command_in_a_sentence_runs(
         return
     for name in MEASURING:
         monkeypatch.setattr(f"localspec.bench.options.{name}", unmeasured)
+    monkeypatch.setattr("localspec.cli.proving.prove", unproven)
     code, said = typed(without_shell(filled)[0], b"What is a draft?", monkeypatch), capfd.readouterr().err
     assert code == 0 or (is_name(words) and "Missing argument" in said), said
 
@@ -173,6 +183,11 @@ def test_a_command_in_a_sentence_runs(
 def unmeasured(*_: object, **__: object) -> SimpleNamespace:
     """The report of a bench that takes no time."""
     return SimpleNamespace(to_markdown=str, to_json="{}".strip, to_csv=str)
+
+
+def unproven(load: LoadRequest, *, num_prompts: int, max_tokens: int, **_: object) -> Proof:
+    """That of a model for which nothing can draft."""
+    return Proof(load.model, "int8", "cpu", num_prompts, max_tokens, ())
 
 
 @pytest.mark.parametrize("block", blocks("toml"))
