@@ -513,8 +513,8 @@ def test_where_there_is_no_terminal_a_line_now_and_then_says_how_far_it_is(
 
 @pytest.fixture
 def small(text: corpus.Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> recipe.Options:
-    """A training of a second, on a twentieth of the corpus, with everything a whole one has but the exam's length."""
-    few = replace(text, known=text.known[::20], unknown=trimmed(text.unknown))
+    """A training of half a second, on a fortieth of the corpus, with everything a whole one has but the exam's length."""
+    few = replace(text, known=trimmed(text.known[::40]), unknown=trimmed(text.unknown))
     shape = replace(TINY, vocab_size=SMALL_VOCAB)
     monkeypatch.setattr(corpus, "load", lambda: few)
     monkeypatch.setattr(tokenizer, "VOCAB_SIZE", SMALL_VOCAB)
@@ -527,7 +527,7 @@ def small(text: corpus.Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     monkeypatch.setattr(evaluate, "MAX_ANSWER_TOKENS", 3)
     monkeypatch.setattr(averages, "ROWS", 64)
     whole, asked = evaluate.held_out, dialogue.asked
-    monkeypatch.setattr(dialogue, "asked", lambda *args: asked(*args)[::20])
+    monkeypatch.setattr(dialogue, "asked", lambda *args: asked(*args)[::40])
     monkeypatch.setattr(evaluate, "held_out", lambda *args: whole(*args)[::9])
     monkeypatch.setattr(recipe.exam, "load", lambda: recipe.exam.Exam((), ()))
     return recipe.Options(tmp_path / "out", first_steps=4, steps=6, draft_steps=4)
