@@ -10,7 +10,8 @@ import ast
 import io
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,15 +92,20 @@ def name(module: Path) -> str:
 
 
 def faults(source: str) -> list[str]:
-    tree = ast.parse(source)
-    texts = [*strings(tree), *comments(source)]
-    names = sorted({one for one in identifiers(tree) if NAMES & set(parts(one))})
+    texts = [*strings(nodes(source)), *comments(source)]
+    names = sorted(one for one in set(identifiers(nodes(source))) if NAMES & set(parts(one)))
     return [fault for text in texts for fault in retired(text)] + [f"{one}: a retired word in a name" for one in names]
 
 
-def strings(tree: ast.Module) -> Iterator[str]:
+@cache
+def nodes(source: str) -> list[ast.AST]:
+    """All that is parsed from it, in the order of ast.walk."""
+    return list(ast.walk(ast.parse(source)))
+
+
+def strings(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """String constants: docstrings, messages, and the fixed pieces of f-strings."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
 
@@ -115,9 +121,9 @@ def comments(source: str) -> Iterator[str]:
             text = ""
 
 
-def identifiers(tree: ast.Module) -> Iterator[str]:
+def identifiers(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """Names that the module defines or uses: each syntax node keeps them in fields that are plain strings."""
-    for node in ast.walk(tree):
+    for node in nodes:
         if not isinstance(node, ast.Constant):
             yield from (value for _, value in ast.iter_fields(node) if isinstance(value, str))
 
@@ -131,7 +137,7 @@ def beginnings(source: str) -> list[str]:
     """Docstrings that begin with another word than their subject or a verb."""
     return [
         f"{getattr(node, 'name', 'module')}: {text.splitlines()[0]}"
-        for node in ast.walk(ast.parse(source))
+        for node in nodes(source)
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         and (text := ast.get_docstring(node))
         and (first := re.match(r"[A-Za-z']+", text))

@@ -513,7 +513,7 @@ def test_where_there_is_no_terminal_a_line_now_and_then_says_how_far_it_is(
 
 @pytest.fixture
 def small(text: corpus.Corpus, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> recipe.Options:
-    """A training of half a second, on a fortieth of the corpus, with everything a whole one has but the exam's length."""
+    """A training of a second, on a fortieth of the corpus, with everything a whole one has but the exam's length."""
     few = replace(text, known=trimmed(text.known[::40]), unknown=trimmed(text.unknown))
     shape = replace(TINY, vocab_size=SMALL_VOCAB)
     monkeypatch.setattr(corpus, "load", lambda: few)
