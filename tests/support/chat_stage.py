@@ -13,6 +13,7 @@ from textual import events
 from textual._styles_cache import StylesCache
 from textual.css.model import RuleSet
 from textual.css.stylesheet import Stylesheet
+from textual.message_pump import MessagePump
 from textual.pilot import Pilot
 
 from localspec.config.tables import ChatTable, Config, SendKey
@@ -40,6 +41,28 @@ def parsed_once(sheet: Stylesheet, css: str, **source: Any) -> list[RuleSet]:
     if key not in RULES:
         RULES[key] = parse(sheet, css, **source)
     return RULES[key]
+
+
+def is_busy(pump: MessagePump) -> bool:
+    """Whether it has been told something, or is not yet waiting to be."""
+    told: Any = pump._message_queue.ready_event
+    return told.is_set() or not told._waiters
+
+
+async def busy_ones_rest(pilot: Pilot[Any], timeout: float = PATIENCE_SECONDS) -> bool:
+    """Waits until everyone on the screen has done what they were told by now. Textual's own wakes them all, several
+    times with each key: seventy widgets, of which three have heard of it."""
+    app = pilot.app
+    if app._exception_event.is_set() or not app.screen_stack:
+        return False
+    busy = [app, *(widget for widget in app.screen.walk_children(with_self=True) if is_busy(widget))]
+    told = [done for pump in busy if pump.call_later((done := asyncio.Event()).set)]
+    tasks = [asyncio.gather(*(done.wait() for done in told)), asyncio.ensure_future(app._exception_event.wait())]
+    finished, _ = await asyncio.wait(tasks, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    for task in tasks:
+        task.cancel()
+    assert finished, "widgets do not answer"
+    return all(done.is_set() for done in told)
 
 
 @dataclass
@@ -144,6 +167,7 @@ async def open_chat(
     app = ChatApp(make_engine, system, recorder=recorder, past=past, tuning=tuning, looks=looks)
     with (
         patch.object(Stylesheet, "_parse_rules", parsed_once),
+        patch.object(Pilot, "_wait_for_screen", busy_ones_rest),
         patch.object(RuleSet, "__hash__", object.__hash__),  # as Textual hashes them, without a call of Python's
         patch("localspec.tui.screens.overflow.REST_SECONDS", 0),
     ):

@@ -7,6 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,6 +28,7 @@ QUICK = Deadlines(silence=0.5, waits=(0.01, 0.01, 0.01), tick=0.01)
 SMALL = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
+@lru_cache(8)
 def weights(num_bytes: int, seed: int = 0, name: str = "w") -> bytes:
     """A safetensors file with one tensor of so many random bytes: no two pieces of it are alike."""
     entry = {"dtype": "BF16", "shape": [num_bytes // 2], "data_offsets": [0, num_bytes]}

@@ -19,6 +19,7 @@ from localspec.tui.control.branches import LETTERS
 from localspec.tui.keys.keymap import NO_KEY, Bound, default_keys, remap, spelled
 from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import FindBar, Words
+from localspec.tui.panels.keys_line import Key, KeysLine, footer_key, retell
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.chat import ChatScreen
@@ -196,6 +197,25 @@ async def test_the_line_of_keys_shows_what_acts_now():
         await stage.until(lambda: "Esc" not in keys(stage) and "F2 Speed" in keys(stage))
         await stage.pilot.resize_terminal(79, 30)
         await stage.until(lambda: "F2" not in keys(stage))
+
+
+async def test_a_key_of_the_line_that_is_said_anew_is_like_one_that_is_made_anew():
+    off = Key("f9", "F9", "Model", "model", True, "not now")
+    on = Key("escape", "Esc", "Stop", "stop", False, "")
+    letter = Key("c", " c", "copy", "", False, "", is_letter=True)
+    async with open_chat(ScriptedEngine(HELLO), size=(100, 20)) as stage:
+        await stage.ready()
+        shown = stage.chat.query_one(KeysLine).query(FooterKey).first()
+        for key in (off, on, letter, off, letter, on):
+            retell(shown, key)
+            made = footer_key(key)
+            for told in (shown, made):
+                assert (told.key, told.action, told._disabled) == (key.key, key.action, key.is_off)
+                assert (told.tooltip or "", told.compact) == (key.tooltip, key.is_letter)
+            assert shown.classes == made.classes
+            await stage.pilot.pause()
+            assert stage.seen.splitlines()[-1].split()[:2] == [key.display.strip(), key.word]
+            assert shown.size.width == key.cells
 
 
 async def test_the_keys_of_tokens_and_drafts_vanish_where_they_do_nothing():

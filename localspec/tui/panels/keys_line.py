@@ -46,18 +46,26 @@ class KeysLine(Footer):
         super().__init__(show_command_palette=False)
         self.word, self.letters = word, letters
         self._fitted, self._shown = 0, tuple[Key, ...]()
+        self._made: list[FooterKey] = []
 
     def compose(self) -> ComposeResult:
-        for key in self._shown:
-            look = "-compact" if key.is_letter else ""
-            made = FooterKey(key.key, key.display, key.word, key.action, key.is_off, key.tooltip, look)
-            made.set_reactive(FooterKey.compact, key.is_letter)
-            yield made
+        return ()
 
     async def recompose(self) -> None:
-        if (fitting := self._fitting()) != self._shown:
-            self._shown = fitting
-            await super().recompose()
+        """Says something else where there are words already: with every question they change four times and more."""
+        fitting = self._fitting()
+        if fitting == self._shown or not self.is_attached or self._pruning:
+            return
+        for made, key, shown in zip(self._made, fitting, self._shown, strict=False):
+            if key != shown:
+                retell(made, key)
+        self._shown = fitting
+        self._made, spare = self._made[: len(fitting)], self._made[len(fitting) :]
+        more = [footer_key(key) for key in fitting[len(self._made) :]]
+        self._made += more
+        async with self.batch():
+            await self.remove_children(spare)
+            await self.mount_all(more)
 
     def on_resize(self, event: events.Resize) -> None:
         if event.size.width != self._fitted:
@@ -82,6 +90,21 @@ class KeysLine(Footer):
                 key = Key(binding.key, display, word, binding.action, not enabled, tooltip)
                 found.setdefault(binding.action, key)
         return found
+
+
+def footer_key(key: Key) -> FooterKey:
+    look = "-compact" if key.is_letter else ""
+    made = FooterKey(key.key, key.display, key.word, key.action, key.is_off, key.tooltip, look)
+    made.set_reactive(FooterKey.compact, key.is_letter)
+    return made
+
+
+def retell(made: FooterKey, key: Key) -> None:
+    made.key, made.key_display, made.description, made.action = key.key, key.display, key.word, key.action
+    made._disabled, made.tooltip = key.is_off, key.tooltip or None
+    made.compact = key.is_letter
+    made.set_class(key.is_off, "-disabled")
+    made.refresh(layout=True)
 
 
 def letter(key: str, display: str, word: str) -> Key:
