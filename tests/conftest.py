@@ -10,16 +10,13 @@ import os
 import re
 import socket
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from _pytest.pathlib import LOCK_TIMEOUT, cleanup_numbered_dir
 
 if TYPE_CHECKING:
     from localspec.history import History
@@ -30,7 +27,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 Program = Callable[..., tuple[int, str, str]]
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 WHOLE = re.compile(r"^pytestmark = .*\bheavy\b", re.MULTILINE)
-REMOVING = pytest.StashKey[Thread]()
 NUMBERS = count()  # of the tests of this process
 HALF_AN_HOUR = 1800  # a hang still fails; a full figure on a busy machine does not
 
@@ -63,25 +59,6 @@ def leave_to_slow(items: list[pytest.Item]) -> None:
         if counted[function] % sampled.args[0]:
             item.add_marker(pytest.mark.slow)
         counted[function] += 1
-
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """What pytest removes at the end of a run, twenty thousand files of the run three before, goes while tests run: at
-    the end nobody does anything but wait for the disk, for half a minute."""
-    factory = session.config._tmp_path_factory  # type: ignore[attr-defined]
-    if session.config.getoption("dist", "no") != "no" and factory._given_basetemp is None:  # not among tests
-        root, keep, dead = factory.getbasetemp().parent, factory._retention_count, time.time() - LOCK_TIMEOUT
-        session.config.stash[REMOVING] = removing = Thread(
-            target=cleanup_numbered_dir, args=(root, "pytest-", keep, dead)
-        )
-        removing.start()
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Pytest would begin with the same folders."""
-    if removing := session.config.stash.get(REMOVING, None):
-        removing.join()
 
 
 def pytest_collection_finish() -> None:
