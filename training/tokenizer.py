@@ -15,7 +15,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_token
 
 from localspec.core.whole_file import write_whole
 
-VOCAB_SIZE = 2304
+VOCAB_SIZE = 4096
 END_OF_TEXT, TURN_START, TURN_END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 CONTROL_TOKENS = (END_OF_TEXT, TURN_START, TURN_END)
 ROLES = ("system\n", "user\n", "assistant\n")
