@@ -49,6 +49,14 @@ def snapshot(name: str, commit: str | None = None) -> Path | None:
     return files if COMMIT.fullmatch(commit) and files.is_dir() else None
 
 
+def has_commit(repository: str) -> bool:
+    """Whether files of any commit of a repository are here. One that was downloaded by its commit is on no branch."""
+    try:
+        return bool(os.listdir(kept(repository) / "snapshots"))
+    except OSError:
+        return False
+
+
 def kept(repository: str) -> Path:
     """The folder of a repository in the cache, whether there is one or not."""
     return folder() / (MODELS + repository.replace("/", "--"))

@@ -338,6 +338,23 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
         assert len(hub.of(AskDelete)) == 2
 
 
+async def test_parts_are_not_deleted_where_a_version_downloaded_by_its_commit_would_go_too(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Such a version is on no branch; its repository's folder is deleted as a whole."""
+    for position, name in enumerate(("org/pinned", "org/parts"), 1):
+        kept_downloads().put(name, Download(PullRequest(name), position, "paused", GB, 4 * GB))
+    (hub_cache.kept("org/pinned") / "snapshots" / ("a" * 40)).mkdir(parents=True)
+    PacedHub(a_hub()).install(monkeypatch)
+    async with models(tab="3") as stage:
+        await stage.sees("org/pinned")
+        await stage.pilot.press("x")
+        await stage.sees("Cancel it and keep the parts")
+        assert "delete the parts" not in stage.seen
+        await stage.pilot.press("escape", "down", "x")
+        await stage.sees("Cancel it and keep the parts", "Cancel it and delete the parts")
+
+
 async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(monkeypatch: pytest.MonkeyPatch):
     """HF_HUB_OFFLINE asks nothing; a hub out of reach is a sentence. What another program fetches comes by itself."""
     no_route = PullError("There is no route to the hub.", hint="Check the connection.")

@@ -94,7 +94,7 @@ class Library:
         from localspec.hub import pulls
 
         self.downloads.queue.find_unfinished()
-        found = [one for one in pulls.unfinished() if one.request is None and hub_cache.snapshot(one.repo) is None]
+        found = [one for one in pulls.unfinished() if one.request is None and not hub_cache.has_commit(one.repo)]
         reasons = tuple(one.reason for one in found)
         self.leftovers = Leftovers(tuple(one.repo for one in found), sum(one.done for one in found), reasons)
         return self.leftovers
