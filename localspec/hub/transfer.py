@@ -14,6 +14,7 @@ from functools import partial
 from queue import Empty
 from threading import Thread
 
+from localspec.core.disk import SPARE_BYTES
 from localspec.core.errors import FULL, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
@@ -123,7 +124,7 @@ class Transfer:
         shown = f" (localspec ls --unfinished shows {size_words(others)} of others' parts)" if others else ""
         return PullError(
             f"The disk is full: {size_words(have)} of {size_words(total)} are kept.",
-            hint=f"Free {size_words(total - have)}{shown}, then repeat.",
+            hint=f"Free {size_words(total - have + SPARE_BYTES)}{shown}, then repeat.",
         )
 
 

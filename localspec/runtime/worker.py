@@ -247,11 +247,16 @@ def child(
 
 
 class CleanLog(io.TextIOWrapper):
-    """A log file without control characters."""
+    """A log file without control characters. What a full disk does not take is not logged."""
 
     def write(self, text: str) -> int:
-        super().write(clean(text))
+        with suppress(OSError):
+            super().write(clean(text))
         return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
 
 
 def quieten(log: str) -> None:

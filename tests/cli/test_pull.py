@@ -272,7 +272,8 @@ def test_a_disk_without_the_bytes_is_refused_before_the_first(hub: Install, loca
     scripted = hub(a_plan(disk_free=GB, disk_needed=3 * GB))
     code, _, err = localspec("pull", "org/model", "--yes")
     assert code == 5
-    assert "The disk is too full: 1.0 GB are free, the download needs 3.0 GB." in err
+    assert "The disk is too full: 1.0 GB are free, and the download needs 3.0 GB, of which 1.1 GB stay free." in err
+    assert "Free 2.0 GB, or move the cache" in err
     assert [type(each) for each in scripted.asked] == [AskPull]
 
 

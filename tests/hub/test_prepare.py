@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from localspec.core.disk import SPARE_BYTES
 from localspec.core.errors import AccessDenied, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.requests import WeightOptions
-from localspec.hub import prepare as preparing
 from localspec.hub.gates import gate_lines
 from localspec.hub.prepare import prepare
 from localspec.hub.records import Gate, Progress, PullPlan, PullRequest
@@ -78,7 +78,7 @@ def test_only_headers_are_read_and_nothing_is_written_to_the_cache(tmp_path: Pat
     (sparse,) = (tmp_path / "scratch").rglob("model.safetensors")
     assert sparse.stat().st_size == (GUIDE / "target" / "model.safetensors").stat().st_size
     assert sparse.stat().st_blocks * 512 < 1 << 20
-    assert plan.disk_needed == plan.bytes_left + preparing.SPARE_BYTES
+    assert plan.disk_needed == plan.bytes_left + SPARE_BYTES
 
 
 def test_a_second_plan_reads_the_headers_from_the_disk(tmp_path: Path):

@@ -294,7 +294,7 @@ def test_a_full_disk_says_what_is_kept_and_what_to_free(hub: FakeHub):
         transferred()
     assert fault.value.message == "The disk is full: 2 MB of 3 MB are kept."
     shown = "(localspec ls --unfinished shows 1 MB of others' parts)"
-    assert fault.value.hint == f"Free 1 MB {shown}, then repeat."
+    assert fault.value.hint == f"Free 1.1 GB {shown}, then repeat."  # what the next try wants to be free
     assert fault.value.exit_code == 7
     assert part_bytes() == 2_000_000
     hub.forget()
