@@ -14,8 +14,7 @@ from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan
 from localspec.hub.shelf import Details, OnDisk
 from localspec.hub.verify_files import FilesVerified
-
-SHORT = 7  # letters of a commit
+from localspec.models.hub_cache import SHORT_COMMIT
 
 
 def models_table(models: Sequence[OnDisk], width: int | None = None) -> str:
@@ -43,7 +42,7 @@ def unfinished_lines(found: Sequence[Unfinished]) -> str:
 def details_text(found: Details) -> str:
     """A model's card."""
     model = found.model
-    commit = f" @ {model.commit[:SHORT]}" if model.commit else ""
+    commit = f" @ {model.commit[:SHORT_COMMIT]}" if model.commit else ""
     newer = "a newer version is there; models.toml fixes this one" if model.newer else ""
     rows = [
         ("repository", f"{one_line(model.repo)}{commit}" if model.repo else ""),

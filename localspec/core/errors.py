@@ -28,6 +28,7 @@ import errno
 from typing import ClassVar
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError of these kinds: the disk is full
+ENGINE_STOPPED = "The engine stopped."  # an EngineDied whose process is gone
 REPEAT = "Download the model again, or choose another."  # the hint for a model's broken files
 
 

@@ -14,7 +14,7 @@ from localspec.core.errors import IncompatiblePair, LocalspecError
 from localspec.core.events import DraftLength
 from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.hub.asked import asked_repository
-from localspec.hub.candidates import MOST_COMPARED, of_its_family
+from localspec.hub.candidates import of_its_family
 from localspec.hub.client import Client
 from localspec.hub.faults import skipping_unusable
 from localspec.hub.records import DraftOffer
@@ -24,7 +24,7 @@ from localspec.models.catalog_file import DraftTable
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.local_models import snapshots
-from localspec.runtime.pairs import by_promise, is_small, pair
+from localspec.runtime.pairs import MOST_COMPARED, by_promise, is_small, pair
 
 AUTO, NONE = "auto", "none"
 HERE, ON_HUB = "on this machine", "the first of its family on the hub with the same tokens"  # sources

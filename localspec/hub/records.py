@@ -16,6 +16,13 @@ from localspec.runtime.pairs import Candidate, PairVerdict
 
 Gate = Literal["open", "granted", "logged-out", "no-request", "awaiting", "scope"]
 Stage = Literal["resolving", "headers", "checking", "downloading", "linking"]
+STAGES: dict[str, str] = {
+    "resolving": "asking the hub",
+    "headers": "reading headers",
+    "checking": "checking files",
+    "downloading": "downloading",
+    "linking": "finishing",
+}
 
 
 class Licence(Record, frozen=True):
