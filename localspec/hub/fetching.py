@@ -19,12 +19,11 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import WeakFileLock, build_hf_headers, tqdm
 
-from localspec.core.errors import PullError
+from localspec.core.errors import HubAway, PullError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.hub import blobs
 from localspec.hub.environment import endpoint
-from localspec.hub.faults import STOPPED
 from localspec.hub.lines import PASSING, LocationExpired, status_of, why_cut
 from localspec.hub.part import PIECE, Part
 from localspec.hub.records import RemoteFile, Repository, Retrying
@@ -197,7 +196,7 @@ class Fetcher:
         return self._persist(file.path, fetch, lambda: 0)
 
     def _persist(self, what: str, attempt: Callable[[], Result], have: Callable[[], int]) -> Result:
-        """Tries until the hub answers; each wait is longer, until bytes come again. PullError after the last."""
+        """Tries until the hub answers; each wait is longer, until bytes come again. HubAway after the last."""
         waits = iter(self._waits)
         while True:
             before = have()
@@ -209,7 +208,7 @@ class Fetcher:
                     raise
                 waits = iter(self._waits) if have() > before else waits
                 if (wait := next(waits, None)) is None:
-                    raise PullError(f"{STOPPED} {reason}.", hint=self._watch.kept) from fault
+                    raise HubAway(f"The download stopped: {reason}.", hint=self._watch.kept) from fault
             self._watch.reported.put(Retrying(self._repo, reason, wait))
             if self._watch.stop.wait(wait):
                 raise Stopped
