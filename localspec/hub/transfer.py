@@ -15,7 +15,7 @@ from queue import Empty
 from threading import Thread
 
 from localspec.core.disk import SPARE_BYTES
-from localspec.core.errors import FULL, PullError
+from localspec.core.errors import FULL, HubAway, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.hub import blobs
@@ -105,7 +105,7 @@ class Transfer:
         return self._meter.progress(stage or self._watch.stage, self._watch.have_bytes, self._watch.latest)
 
     def _refuse(self) -> None:
-        """Raises a thread's fault, or PullError where the hub has been silent for too long."""
+        """Raises a thread's fault, or HubAway where the hub has been silent for too long."""
         if self._faults:
             fault = self._faults[0]
             if isinstance(fault, OSError) and fault.errno in FULL:
@@ -115,7 +115,7 @@ class Transfer:
                 raise PullError(message, hint="Check its rights, or move the cache: HF_HUB_CACHE.") from fault
             raise fault
         if self._watch.silent_seconds > (silence := self._deadlines.silence):
-            raise PullError(f"The hub stopped answering ({silence:g} s).", hint=self._watch.kept)
+            raise HubAway(f"The hub stopped answering ({silence:g} s).", hint=self._watch.kept)
 
     def _full(self) -> PullError:
         """What is kept and what is missing where the disk is full."""

@@ -18,7 +18,7 @@ from localspec.cli.pulling import session
 from localspec.cli.pulling.bar import bar_line, time_words
 from localspec.cli.pulling.record import PullRecord
 from localspec.core import paths
-from localspec.core.errors import CheckpointError, PullError
+from localspec.core.errors import CheckpointError, HubAway, LocalspecError, NotDownloaded, PullError
 from localspec.core.events import Failure
 from localspec.core.requests import WeightOptions
 from localspec.hub.licences import must_acknowledge
@@ -229,6 +229,57 @@ def test_waiting_looks_again_and_goes_on_when_the_gate_opens(
     assert slept == [session.GATE_SECONDS, session.GATE_SECONDS] == [600.0, 600.0]
     assert out.count("its authors have not answered yet") == 1, "a state is said once"
     assert [type(each) for each in scripted.asked] == [AskPull, AskPull, AskPull, Go]
+
+
+AWAY = (
+    HubAway("The hub has a fault of its own (status 503).", hint="Wait a minute."),
+    HubAway("There is no route to the hub.", hint="Check the connection."),
+    HubAway("The hub stopped answering (30 s).", hint="Repeat the command to go on."),
+)
+
+
+def test_a_wait_for_a_gate_outlasts_a_hub_that_is_away(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """Said once each time that it goes away."""
+    slept: list[float] = []
+    monkeypatch.setattr(session, "sleep", slept.append)
+    closed = a_plan(gated(a_repository(LAYERSKIP), "awaiting"), fit=None)
+    scripted = hub(closed, *AWAY, closed, AWAY[1], a_plan(a_repository(LAYERSKIP)))
+    code, out, err = localspec("pull", LAYERSKIP, "--yes", "--wait")
+    assert code == 0
+    assert slept == [session.GATE_SECONDS] * 6
+    assert err.count("Access is still checked") == 2
+    assert (
+        "warning: The hub has a fault of its own (status 503). Access is still checked every 10 minutes."
+        in " ".join(err.split())
+    )
+    assert out.count("its authors have not answered yet") == 1
+    assert [type(each) for each in scripted.asked] == [AskPull] * 7 + [Go]
+
+
+@pytest.mark.parametrize(
+    ("faults", "code"), [((AWAY[0], NotDownloaded("The hub has no model of that name.")), 3), ((PullError("No."),), 7)]
+)
+def test_a_wait_for_a_gate_ends_at_a_fault_that_stays(
+    faults: tuple[LocalspecError, ...],
+    code: int,
+    hub: Install,
+    localspec: Program,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(session, "sleep", lambda _: None)
+    hub(a_plan(gated(a_repository(LAYERSKIP), "awaiting"), fit=None), *faults)
+    ended, _, err = localspec("pull", LAYERSKIP, "--yes", "--wait")
+    assert ended == code
+    assert faults[-1].message in err
+
+
+def test_a_hub_that_is_away_at_the_first_look_ends_a_wait(hub: Install, localspec: Program):
+    """No gate was seen: whoever has just typed the command is told."""
+    hub(AWAY[1])
+    code, _, err = localspec("pull", LAYERSKIP, "--yes", "--wait")
+    assert (code, AWAY[1].message in err) == (7, True)
 
 
 def test_a_non_commercial_licence_is_acknowledged_once_for_a_repository(hub: Install, answers, localspec: Program):

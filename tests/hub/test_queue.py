@@ -189,7 +189,6 @@ FAULTS = [
         DoesNotFit("The disk is full.", hint="Free some space, then repeat the command."),
         "The disk is full. Free some space, then repeat the command.",
     ),
-    (PullError("The hub stopped answering (30 s).", hint="Repeat the command."), "The hub stopped answering (30 s)."),
     (OSError("closed"), "The download's process ended."),
 ]
 

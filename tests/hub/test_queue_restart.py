@@ -9,9 +9,8 @@ from time import sleep
 import pytest
 from msgspec.structs import replace
 
-from localspec.core.errors import PullError
+from localspec.core.errors import HubAway
 from localspec.hub import blobs, pulls
-from localspec.hub.faults import LATER, NO_ROUTE, OWN_FAULT, STOPPED
 from localspec.hub.queue import Download, Downloads, kept_downloads
 from localspec.hub.records import AskPull, Go, Progress, PullRequest, RemoteFile, Repository, Retrying
 from tests.support.paced_hub import PacedHub
@@ -20,11 +19,12 @@ from tests.support.scripted_hub import GB, a_plan, a_pulled, a_repository
 LONGEST, LOOK_SECONDS = 60.0, 0.002
 ONE, SMALL = "org/one", "org/small"
 HALF = Progress(ONE, "downloading", 2 * GB, 4 * GB, bytes_per_second=88e6, eta_s=23.0)
-UNREACHABLE = PullError(NO_ROUTE.message, hint=NO_ROUTE.hint)
+UNREACHABLE = HubAway("There is no route to the hub.", hint="Check the connection.")
 OF_THE_HUB = (
     UNREACHABLE,
-    PullError(f"{OWN_FAULT} (status 503).", hint=LATER),
-    PullError(f"{STOPPED} the hub answered 503."),
+    HubAway("The hub has a fault of its own (status 503).", hint="Wait a minute."),
+    HubAway("The download stopped: the hub answered 503."),
+    HubAway("The hub stopped answering (30 s).", hint="Repeat the command to go on."),
 )
 SIZE = 4_000
 
