@@ -15,7 +15,8 @@ from localspec.hub.records import PullRequest
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A pull as it was typed: `typed` names it in sentences and in the command that goes on with it. `agreed`: that it
-    is downloaded was asked before, so only a licence, the hub's scanners and the fit are asked about."""
+    is downloaded was asked before, of this one and others, so only a licence, the hub's scanners and the fit are asked
+    about."""
 
     typed: str
     request: PullRequest
