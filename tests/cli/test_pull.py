@@ -570,7 +570,7 @@ def test_pull_alone_goes_on_with_what_is_unfinished(hub: Install, answers, local
     asked = answers(False)
     code, out, _ = localspec("pull")
     assert (code, asked) == (130, ["Continue?"])
-    assert re.search(r"^org/model +1\.0 GB of 4\.0 GB +The line was cut$", out, re.MULTILINE)
+    assert re.search(r"^org/model@v1 +1\.0 GB of 4\.0 GB +The line was cut$", out, re.MULTILINE)
     assert localspec("pull", "--yes")[0] == 0
     requests = [each.request for each in scripted.asked if isinstance(each, AskPull)]
     assert requests == [PullRequest("org/model", "v1"), PullRequest("other/model", draft="none")]
@@ -618,6 +618,19 @@ def test_one_that_fails_is_a_line_and_the_others_go_on(
     said = [line for line in err.splitlines() if line.startswith("error: ")]
     assert said == [f"error: {BROKEN}", "error: The hub does not know org/gone. Delete it: localspec rm org/gone"]
     assert [type(each) for each in scripted.asked] == [AskPull, AskPull, Go, AskPull]
+
+
+def test_two_files_of_a_gguf_repository_both_go_on(hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    from localspec.hub.pulls import Unfinished
+
+    requests = [PullRequest("org/m-GGUF", variant=quant) for quant in ("Q8_0", "Q4_0")]
+    found = [Unfinished("org/m-GGUF", COMMIT, GB, 4 * GB, "interrupted", 1.0, each) for each in requests]
+    found.append(Unfinished("org/small", COMMIT, GB, 2 * GB, "interrupted", 1.0, requests[0]))  # its drafter
+    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    scripted = hub()
+    code, out, _ = localspec("pull", "--yes")
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["org/m-GGUF:Q8_0", "org/m-GGUF:Q4_0", "org/small"]
+    assert (code, [each.request for each in scripted.asked if isinstance(each, AskPull)]) == (0, requests)
 
 
 def test_a_licence_that_is_declined_is_not_an_end_of_the_others_but_ctrl_c_is(

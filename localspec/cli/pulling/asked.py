@@ -47,12 +47,6 @@ class Asked:
         return [*words, *(["--xet"] if request.xet else [])]
 
 
-def typed_words(request: PullRequest) -> str:
-    """A request's model as it is typed."""
-    at, of = f"@{request.revision}" if request.revision else "", f":{request.variant}" if request.variant else ""
-    return f"{request.repo}{at}{of}"
-
-
 def asked_for(typed: str, given: Mapping[str, Any], *, as_json: bool) -> Asked:
     """What the options of `localspec pull` ask for."""
     request = pull_request(typed, **{name: given[name] for name in ("draft", "quant", "ctx", "key", "xet")})

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from localspec.cli.asking import confirmed
 from localspec.cli.io import print_error, print_note, print_text
-from localspec.cli.pulling.asked import Asked, typed_words
+from localspec.cli.pulling.asked import Asked
 from localspec.cli.pulling.command import pull
 from localspec.core.errors import Cancelled, LocalspecError
 from localspec.core.sanitize import one_line
@@ -32,7 +32,7 @@ def go_on(*, yes: bool, dry_run: bool = False, as_json: bool = False) -> int:
     first = 0
     for request in requests(found):
         try:
-            code = pull(Asked(typed_words(request), request, yes, dry_run, json=as_json, agreed=True))
+            code = pull(Asked(request.name, request, yes, dry_run, json=as_json, agreed=True))
             if code == Cancelled.exit_code:  # Ctrl+C, which is meant for all
                 return code
         except LocalspecError as fault:
@@ -48,11 +48,11 @@ def requests(found: Sequence[Unfinished]) -> list[PullRequest]:
     program's part has no request."""
     in_order = sorted(found, key=lambda one: one.running)
     asked = [one.request or PullRequest(one.repo, draft="none") for one in in_order]
-    return list({one.repo: one for one in asked}.values())
+    return list({one.name: one for one in asked}.values())
 
 
 def unfinished_table(found: Sequence[Unfinished]) -> str:
-    return columns([(one_line(one.repo), size_of(one), state(one)) for one in found])
+    return columns([(one_line(one.name), size_of(one), state(one)) for one in found])
 
 
 def size_of(one: Unfinished) -> str:
