@@ -36,7 +36,7 @@ def model_row(one: OnDisk) -> tuple[str, ...]:
 
 def unfinished_lines(found: Sequence[Unfinished]) -> str:
     head = ("UNFINISHED", "SIZE", "STATE")
-    return columns([head, *((one_line(one.repo), size_of(one), state(one)) for one in found)])
+    return columns([head, *((one_line(one.name), size_of(one), state(one)) for one in found)])
 
 
 def details_text(found: Details) -> str:

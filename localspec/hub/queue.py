@@ -303,8 +303,7 @@ class Downloads:
     def _forget(self, item: Download) -> None:
         """Let no list of what is unfinished name it again."""
         self._store.remove(item.key)
-        for repo in item.repos:
-            pulls.finish(repo)
+        pulls.drop(item.request)
 
     def _put(self, item: Download) -> Download:
         self._items[item.key] = item

@@ -128,6 +128,12 @@ class PullRequest(Record, frozen=True):
     weights: WeightOptions = WeightOptions()
     xet: bool = False
 
+    @property
+    def name(self) -> str:
+        """The model as it is typed."""
+        at, behind = f"@{self.revision}" if self.revision else "", f":{self.variant}" if self.variant else ""
+        return f"{self.repo}{at}{behind}"
+
 
 class PullPlan(Event, frozen=True, tag="plan"):
     """Everything a person wants to know before the download. `fit` None: not even headers may be read (a gate).

@@ -235,6 +235,21 @@ def test_what_stopped_is_kept_with_its_reason(hub: FakeHub):
     assert left.request == PullRequest(NAME, draft="none")
 
 
+def test_two_files_of_a_gguf_repository_that_stopped_are_kept_both(hub: FakeHub):
+    both = FakeRepository("org/m-GGUF", {f"m-{quant}.gguf": quant.encode() * MEBI for quant in ("Q4_0", "Q8_0")})
+    hub.push(both)
+    plan = a_plan(both)
+    for file in plan.target.files:
+        hub.instead("cdn", Answer(503), times=9)
+        one = replace(plan, target=replace(plan.target, files=(file,)))
+        with pytest.raises(PullError):
+            list(fetch(one, PullRequest(both.name, variant=file.path, draft="none"), QUICK))
+    stopped = "The download stopped: the hub answered 503."
+    assert {one.name: one.reason for one in pulls.unfinished()} == {
+        "org/m-GGUF:m-Q4_0.gguf": stopped, "org/m-GGUF:m-Q8_0.gguf": stopped
+    }  # fmt: skip
+
+
 def test_a_download_that_runs_is_known_to_run(hub: FakeHub):
     hub.switches.hold_after = MEBI
     events = fetch(a_plan(MODEL), PullRequest(NAME), PATIENT)
