@@ -258,6 +258,15 @@ async def test_what_was_cut_may_go_on_however_it_was(reason: FinishReason):
         await stage.until(lambda: not stage.chat.query(".-failed"))
 
 
+async def test_what_a_stop_text_ended_may_go_on():
+    ended = msgspec.structs.replace(totals(CUT, "stop"), stop_text="###")
+    async with open_chat(ScriptedEngine([*CUT, Done("stop", ended)], MORE)) as stage:
+        await stage.asks("hi", "ended by the stop text “###”")
+        await stage.ready()
+        await stage.asks("/continue", "Hello thereld. Bye.")
+        await stage.until(lambda: "ended by" not in stage.seen)
+
+
 async def test_an_answer_that_ended_by_itself_does_not_go_on():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()

@@ -61,8 +61,8 @@ class Utterance:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the answer has text and was cut before the model ended it, or repeats itself."""
-        is_cut = self.made is None or self.made.stats.finish_reason != "stop"
+        """Whether the answer has text and was cut before the model ended it, by a stop text too, or repeats itself."""
+        is_cut = self.made is None or self.made.stats.finish_reason != "stop" or bool(self.made.stats.stop_text)
         return bool(self.text) and (is_cut or self.loops or bool(repeated(self.text)))
 
     @property
