@@ -201,7 +201,6 @@ class Turns:
     def watch(self, said: Utterance) -> None:
         """Watches the answer for a loop; one that goes on may go on with what it repeats already."""
         self.repetition, self.loops = Repetition(said.text), False
-        said.loops = False
 
     async def draw(self) -> bool:
         """Show what was written; whether some of it has to wait for a later frame."""
@@ -221,14 +220,14 @@ class Turns:
         if answer is None and self.state.phase == "loading":
             return  # the end of an answer that was broken off for another drafter
         if loops := self.loops and said is not None and done.finish_reason == "cancelled":
-            done = Done("stop", replace(done.stats, finish_reason="stop"))
+            done = Done("stop", replace(done.stats, finish_reason="stop", loops=True))
+            self.state.tally.add(done)
         words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"
         if answer is not None:
             await answer.finish(self.recorder.whole(done.stats))
             await self.end_turn(done.finish_reason)
         self.state.enter("idle", words)
-        if said is not None and loops:
-            said.loops = True
+        if loops:
             await self.feedback.inform(LOOPS)
         elif said is not None and done.finish_reason == "length":
             self.feedback.hint(CUT)
