@@ -6,6 +6,7 @@ import asyncio
 import signal
 from collections.abc import Callable
 from functools import reduce
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from textual.screen import Screen
 from textual.widget import Widget
 from textual.widgets import HelpPanel, Input
 
-from localspec.core.events import Done
+from localspec.core.events import Done, Notice
 from localspec.core.requests import GenerateRequest, Message
 from localspec.tui.app import ChatApp
+from localspec.tui.chat.recorder import Noticed
 from localspec.tui.control import interrupts
 from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.tuning import Tuning
@@ -280,6 +282,26 @@ async def test_the_transcript_follows_until_the_user_scrolls_up():
         assert "line 39" not in stage.seen
         await stage.pilot.press(*["pagedown"] * 5)
         await stage.sees("line 39", "tok/s")
+
+
+async def test_what_a_command_says_comes_into_sight_also_for_who_has_scrolled_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    async with scrolled_up() as stage:
+        stage.engine.permit()
+        await stage.sees("idle")
+        for command, said in (("/log", "The engine"), ("/export md", "This chat is now in")):
+            await stage.send(command)
+            await stage.sees(said)
+            await stage.pilot.press("pageup", "pageup")
+            await stage.until(lambda said=said: said not in stage.seen)
+        news = Notice("info", "news", "There are news.")
+        for _ in range(2):
+            stage.chat.post_message(Noticed(news))
+            await stage.sees(news.message)
+            await stage.pilot.press("pageup", "pageup")
+            await stage.until(lambda: news.message not in stage.seen)
 
 
 @pytest.mark.parametrize("keys", [["ctrl+c", "ctrl+c"], ["ctrl+d"], ["ctrl+q"]])

@@ -78,14 +78,17 @@ class Feedback:
         """Adds a notice to the transcript, unless the same one is its last line."""
         note = Note(self.words(f"{notice.message} {notice.hint}".strip()), level=notice.level)
         last = next(reversed(self.transcript.children), None)
-        if not (isinstance(last, Note) and last.said == note.said):
+        if isinstance(last, Note) and last.said == note.said:
+            self.transcript.anchor()
+        else:
             await self.show(note)
 
     async def note(self, text: str) -> None:
         await self.show(Note(text))
 
     async def show(self, widget: Widget) -> None:
-        """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun."""
+        """Add to the transcript, and bring it into sight: a message that waits stays last, and a note comes before an
+        answer not begun."""
         if not self.transcript.is_attached:  # the app is ending: Textual takes no more widgets
             return
         answer, queued = self.state.answer, self.state.queued
@@ -93,3 +96,4 @@ class Feedback:
         waiting = self.transcript.widget(queued) if queued is not None else None
         later = next((w for w in (unbegun, waiting) if w is not None and w.is_attached), None)
         await self.transcript.mount(widget, before=later)
+        self.transcript.anchor()
