@@ -152,7 +152,8 @@ def test_bytes_that_stay_wrong_are_never_used(hub: FakeHub, at: int):
     with pytest.raises(PullError, match=r"model\.safetensors: its bytes do not have the hub's hash") as fault:
         transferred()
     assert fault.value.exit_code == 7
-    assert len(hub.seen("cdn")) == 2
+    locations = {request.query["sig"][0] for request in hub.seen("cdn")}  # the library asks again at one by itself
+    assert len(locations) == 2
     assert not blobs.blob(NAME, LARGE).exists()
     assert not part_bytes()
 
