@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         EngineDied,
         EngineError,
         HistoryError,
+        HubAway,
         IncompatiblePair,
         LocalspecError,
         NoChatTemplate,
@@ -55,7 +56,7 @@ _WHERE = {
     **dict.fromkeys(
         (
             "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "Divergence",
-            "DoesNotFit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair", "LocalspecError",
+            "DoesNotFit", "EngineDied", "EngineError", "HistoryError", "HubAway", "IncompatiblePair", "LocalspecError",
             "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "RemoteError", "UsageError",
         ),
         "localspec.core.errors",
@@ -63,10 +64,10 @@ _WHERE = {
 }  # fmt: skip
 __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "Divergence",
-    "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "IncompatiblePair",
-    "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError", "Reference",
-    "RemoteError", "Result", "SpecWish", "Stream", "UsageError", "fit", "list_models", "load", "load_events", "pair",
-    "pull", "pull_events",
+    "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "HubAway",
+    "IncompatiblePair", "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError",
+    "Reference", "RemoteError", "Result", "SpecWish", "Stream", "UsageError", "fit", "list_models", "load",
+    "load_events", "pair", "pull", "pull_events",
 ]  # fmt: skip
 
 

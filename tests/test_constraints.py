@@ -1,15 +1,17 @@
-"""constraints.txt pins whatever `pip install .[test]` brings."""
+"""constraints.txt pins whatever `pip install .[test]` brings; pyproject.toml says each thing once."""
 
 from __future__ import annotations
 
 import re
+import tomllib
 from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PINNED = set(re.findall(r"^([\w.-]+)==", (Path(__file__).parents[1] / "constraints.txt").read_text(), re.MULTILINE))
+ROOT = Path(__file__).parents[1]
+PINNED = set(re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE))
 UNPINNED = ("pip", "setuptools", "nvidia-", "cuda-", "triton")  # what installs; a CUDA torch pins the others itself
 
 
@@ -31,3 +33,9 @@ def needed(name: str, extras: set[str], seen: set[str]) -> set[str]:
 def test_every_package_that_is_installed_is_pinned():
     pinned = {canonicalize_name(name) for name in PINNED}
     assert needed("localspec", {"test"}, set()) - pinned == {"localspec"}
+
+
+def test_mypy_is_told_of_each_module_once():
+    overrides = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["overrides"]
+    named = [module for one in overrides for module in one["module"]]
+    assert len(named) == len(set(named))

@@ -342,6 +342,7 @@ def test_the_hubs_process_plans_without_torch():
 
 
 HELPS = ["--help", "--version", "chat --help", "run -h", "bench -h", "doctor -h"]
+HELPS += ["ls -h", "fit -h", "pair -h", "pull -h"]
 HELPS += ["history -h", "history ls -h", "config -h", "serve -h", "ps -h", "stop -h"]
 
 

@@ -17,10 +17,11 @@ from localspec.cli.batch_lines import Asked, Asking, Line, Record, ask
 from localspec.cli.batch_results import Kept, Printed
 from localspec.cli.io import STREAM, print_note, print_notice
 from localspec.cli.progress import Progress
-from localspec.cli.run import NO_TEMPLATE, Output, open_quietly, stop_on_interrupt, with_defaults
+from localspec.cli.run import Output, open_quietly, stop_on_interrupt, with_defaults
 from localspec.core.errors import Cancelled, LocalspecError
 from localspec.core.events import Loading
 from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
+from localspec.models.named_templates import NO_TEMPLATE
 from localspec.runtime.api import LLM
 from localspec.runtime.gathered import Gathered
 from localspec.runtime.long_prompt import as_text

@@ -10,6 +10,7 @@ from localspec.cli.io import print_note, print_text
 from localspec.cli.models_text import deletion_text
 from localspec.config.models_writing import keys_of, remove_models
 from localspec.core.errors import Cancelled, NotDownloaded, UsageError
+from localspec.core.paths import packaged
 from localspec.core.sizes import size_words
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskDelete, Deleted, DeletePlan, Go
@@ -59,9 +60,13 @@ def deleted_repository(name: str) -> str:
         refuse_several(name, repo)
         refuse_loaded([repo])
         return repo
+    if entry.path.is_relative_to(packaged("assets")):
+        raise UsageError(f"'{name}' comes with localspec and is not deleted.", hint=LISTED)
     store = name.partition(":")[0]
     owner = f"{store} keeps it" if store in STORES else f"it is {entry.path}"
-    raise UsageError(f"'{name}' is not in the Hugging Face cache: {owner}.", hint="Delete it where it is.")
+    raise UsageError(
+        f"'{name}' is not in the Hugging Face cache: {owner}.", hint="localspec deletes only what it has downloaded."
+    )
 
 
 def refuse_several(name: str, repo: str) -> None:

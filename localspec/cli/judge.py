@@ -8,8 +8,8 @@ from localspec.cli.completion import completions
 from localspec.cli.names import MODEL_NAME
 from localspec.core.requests import WeightOptions
 from localspec.core.weight_formats import AUTO, LISTED, either
+from localspec.runtime.other_programs import PROGRAMS
 
-PROGRAMS = ["vllm", "llama-server", "sglang"]  # those of runtime.other_programs, which --help must not import
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 
 

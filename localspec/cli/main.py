@@ -159,7 +159,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     leave_on_interrupt()
     from localspec.cli.batch import Batch, answer_batch
     from localspec.cli.batch_lines import Asking, read_batch
-    from localspec.cli.pulling.missing import pull_if_missing
+    from localspec.cli.pulling.missing import model_comes_first, pull_if_missing
     from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence
     from localspec.config.reading import read
@@ -178,7 +178,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         raise UsageError("--trace and --beams cannot be combined: nothing is drafted.", hint="Use one of them.")
     check_batch(prompt, given)
     lines = read_batch(given["batch"]) if given["batch"] is not None else None
-    pull_if_missing(model, given["draft"])
+    with model_comes_first(model):
+        pull_if_missing(model, given["draft"])
     settings, catalog = read(), Catalog.load()
     entry = precedence.entry_of(catalog, model)
     named = precedence.preset_name(settings, entry, given["preset"])

@@ -14,8 +14,7 @@ from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan
 from localspec.hub.shelf import Details, OnDisk
 from localspec.hub.verify_files import FilesVerified
-
-SHORT = 7  # letters of a commit
+from localspec.models.hub_cache import SHORT_COMMIT
 
 
 def models_table(models: Sequence[OnDisk], width: int | None = None) -> str:
@@ -37,13 +36,13 @@ def model_row(one: OnDisk) -> tuple[str, ...]:
 
 def unfinished_lines(found: Sequence[Unfinished]) -> str:
     head = ("UNFINISHED", "SIZE", "STATE")
-    return columns([head, *((one_line(one.repo), size_of(one), state(one)) for one in found)])
+    return columns([head, *((one_line(one.name), size_of(one), state(one)) for one in found)])
 
 
 def details_text(found: Details) -> str:
     """A model's card."""
     model = found.model
-    commit = f" @ {model.commit[:SHORT]}" if model.commit else ""
+    commit = f" @ {model.commit[:SHORT_COMMIT]}" if model.commit else ""
     newer = "a newer version is there; models.toml fixes this one" if model.newer else ""
     rows = [
         ("repository", f"{one_line(model.repo)}{commit}" if model.repo else ""),

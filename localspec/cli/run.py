@@ -33,6 +33,7 @@ from localspec.core.sanitize import clean
 from localspec.core.trace import TraceEnd
 from localspec.history import History
 from localspec.history.references import kept_chats
+from localspec.models.named_templates import NO_TEMPLATE
 from localspec.runtime.api import LLM, load_events
 from localspec.runtime.beams import NO_DRAFTS
 from localspec.runtime.gathered import Result
@@ -43,7 +44,6 @@ from localspec.runtime.stream import Stream
 from localspec.runtime.tracing import head
 from localspec.tui.chat.hints import count
 
-NO_TEMPLATE = Notice("info", "no_template", "This is a base model without a chat template: it completes the text.", "")
 LONG_ENOUGH = 12  # letters of a hash
 
 

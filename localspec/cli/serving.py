@@ -87,7 +87,7 @@ def seconds_of(typed: str | None, settings: Config) -> float | None:
     if typed is None:
         return settings.engine.idle_seconds
     if not re.fullmatch(DURATION, typed):
-        raise UsageError(f"'{typed[:40]}' is no time.", hint="Use --ttl 30m, 2h, 90s, or off.")
+        raise UsageError(f"'{typed[:40]}' is not a duration.", hint="Use --ttl 30m, 2h, 90s, or off.")
     return None if typed == "off" else int(typed[:-1]) * SECONDS[typed[-1]]
 
 

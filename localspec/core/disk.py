@@ -6,6 +6,8 @@ import os
 import shutil
 from pathlib import Path
 
+SPARE_BYTES = 1 << 30  # that a download leaves free
+
 
 def free_bytes(folder: Path) -> int:
     """Free bytes of the disk that a folder is on, or will be."""

@@ -10,6 +10,7 @@ LocalspecError
 ├── IncompatiblePair      6  the drafter does not speak the target's tokens
 ├── Divergence            6  drafted text is not plain text
 ├── PullError             7  the network, or bytes that are not what was promised
+│   └── HubAway           7  the hub cannot be reached, is silent or has a fault of its own
 ├── RemoteError           7  a server cannot be reached, or answers with what is none
 ├── CheckpointError       1  the files of a model are broken, hostile, or of a kind we cannot run
 ├── HistoryError          1  the file with the chats cannot be read or written
@@ -25,9 +26,11 @@ Knows nothing about how they are shown.
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from typing import ClassVar
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError of these kinds: the disk is full
+ENGINE_STOPPED = "The engine stopped."  # an EngineDied whose process is gone
 REPEAT = "Download the model again, or choose another."  # the hint for a model's broken files
 
 
@@ -114,6 +117,13 @@ class PullError(LocalspecError):
     code, exit_code = "pull", 7
 
 
+class HubAway(PullError):
+    """The hub cannot be reached, is silent or busy, or has a fault of its own: nothing has to be changed here. What
+    waits asks again by itself; else the user runs the same command later."""
+
+    code = "hub_away"
+
+
 class RemoteError(LocalspecError):
     """A server cannot be reached, is busy, or sends what is no answer. What was written is kept. The user asks
     again."""
@@ -165,9 +175,15 @@ class Cancelled(LocalspecError):
 
 def error_of(code: str, message: str, *, hint: str = "") -> LocalspecError:
     """The error with this code: what crossed a pipe as a Failure is raised again on the other side."""
-    kinds: list[type[LocalspecError]] = LocalspecError.__subclasses__()
-    kind = next((one for one in kinds if one.code == code), LocalspecError)
+    kind = next((one for one in kinds_of(LocalspecError) if one.code == code), LocalspecError)
     return kind(message, hint=hint)
+
+
+def kinds_of(kind: type[LocalspecError]) -> Iterator[type[LocalspecError]]:
+    """Every kind below this one."""
+    for one in kind.__subclasses__():
+        yield one
+        yield from kinds_of(one)
 
 
 def first_line(fault: BaseException) -> str:

@@ -194,6 +194,8 @@ class Stats(Record, frozen=True):
     finish_reason: FinishReason | None = None
     stop_text: str = ""
     """The stop text that ended the answer, of those that were asked for; `finish_reason` is "stop" then."""
+    loops: bool = False
+    """The chat stopped the answer, which repeated itself; `finish_reason` is "stop" then, too."""
     read_as: str = ""
     """The question as the model read it, where that is not as it was typed."""
     by_drafter: dict[str, DrafterSums] = {}

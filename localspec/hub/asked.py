@@ -58,7 +58,7 @@ def asked_repository(typed: str) -> tuple[str, str, str]:
         catalog.resolve(name)
     except NotDownloaded as fault:  # says what is meant, if it is a typing error
         raise NotDownloaded(fault.message, hint="Give ORG/NAME, or a name of the catalogue.") from fault
-    raise UsageError(f"'{typed[:200]}' names no repository.", hint=GIVE)
+    raise UsageError(f"'{typed[:200]}' is not the name of a repository.", hint=GIVE)
 
 
 def here_already(key: str, table: ModelTable) -> str:

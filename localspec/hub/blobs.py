@@ -22,13 +22,13 @@ REVISION = re.compile(r"\w[\w.-]*(/\w[\w.-]*)*")
 
 def repo_dir(repo: str) -> Path:
     if not hub_cache.REPOSITORY.fullmatch(repo) or ".." in repo:
-        raise PullError(f"'{one_line(repo)}' is no name of a repository.", hint="Give owner/name.")
+        raise PullError(f"'{one_line(repo)}' is not the name of a repository.", hint="Give owner/name.")
     return hub_cache.kept(repo)
 
 
 def snapshot_dir(repo: str, commit: str) -> Path:
     if not hub_cache.COMMIT.fullmatch(commit):
-        raise PullError(f"The hub names no commit of {repo}.", hint="Repeat the command.")
+        raise PullError(f"The hub gave no commit for {repo}.", hint="Repeat the command.")
     return repo_dir(repo) / "snapshots" / commit
 
 
@@ -41,7 +41,7 @@ def known_hash(file: RemoteFile) -> str:
 def hash_of(file: RemoteFile) -> str:
     if known := known_hash(file):
         return known
-    raise PullError(f"The hub names no hash of {one_line(file.path)}.", hint="Repeat the command.")
+    raise PullError(f"The hub gave no hash for {one_line(file.path)}.", hint="Repeat the command.")
 
 
 def check_names(repository: Repository) -> None:
@@ -99,7 +99,9 @@ def is_complete(repository: Repository) -> bool:
 def reference(repo: str, revision: str) -> Path:
     """The file that says which commit a branch or tag is."""
     if not REVISION.fullmatch(revision):
-        raise PullError(f"'{one_line(revision)}' is no name of a revision.", hint="Give a branch, a tag or a commit.")
+        raise PullError(
+            f"'{one_line(revision)}' is not the name of a revision.", hint="Give a branch, a tag or a commit."
+        )
     return repo_dir(repo) / "refs" / revision
 
 

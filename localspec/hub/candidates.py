@@ -17,7 +17,6 @@ from localspec.models.gguf import stores
 from localspec.models.gguf.quants import ENDING
 from localspec.runtime.pairs import is_small
 
-MOST_COMPARED = 5  # candidates whose tokenizers are fetched
 MOST_FOUND = 30
 
 

@@ -42,7 +42,7 @@ def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
         whole(cache).execute()
     for repo, folder in zip(repos, folders, strict=True):
         shutil.rmtree(folder, ignore_errors=True)  # what the library calls damaged: an unfinished download
-        pulls.finish(repo)
+        pulls.forget(repo)
         licences.forget(repo)
         known_pairs.PULLED.remove(repo)
         pulled.forget(repo)

@@ -14,7 +14,7 @@ from localspec.core.errors import IncompatiblePair, LocalspecError
 from localspec.core.events import DraftLength
 from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.hub.asked import asked_repository
-from localspec.hub.candidates import MOST_COMPARED, of_its_family
+from localspec.hub.candidates import of_its_family
 from localspec.hub.client import Client
 from localspec.hub.faults import skipping_unusable
 from localspec.hub.records import DraftOffer
@@ -24,10 +24,11 @@ from localspec.models.catalog_file import DraftTable
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.local_models import snapshots
-from localspec.runtime.pairs import by_promise, is_small, pair
+from localspec.runtime.pairs import MOST_COMPARED, by_promise, is_small, pair
 
 AUTO, NONE = "auto", "none"
 HERE, ON_HUB = "on this machine", "the first of its family on the hub with the same tokens"  # sources
+UNTESTED = "untested start: a quarter of its layers"  # a source, too
 NOT_FOUND = "no small model with its tokens was found; localspec pair {} --hub lists what there is"
 UNREAD = "the catalogue knows no drafter for it, and its tokens cannot be read yet"
 
@@ -117,14 +118,13 @@ def found_on_hub(
 
 
 def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
-    """The catalogue's exit layer; a quarter of the layers where it names none."""
+    """The catalogue's exit layer; a quarter of the layers where it names none, which the offer says."""
     layers = exit_layers(target.snapshot) if target.snapshot else 0
     layer = draft.exit_layer or max(layers // 4, 1)
     if layers and layer >= layers:
         return DraftOffer("none", detail=f"the catalogue's exit layer {layer} is beyond its {layers} layers")
-    return DraftOffer(
-        "early-exit", name=f"early exit after layer {layer}", exit_layer=layer, k=draft.k, source=draft.source
-    )
+    source = draft.source if draft.exit_layer else UNTESTED
+    return DraftOffer("early-exit", name=f"early exit after layer {layer}", exit_layer=layer, k=draft.k, source=source)
 
 
 def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str) -> Drafter:

@@ -15,6 +15,7 @@ from localspec.core.errors import (
     AccessDenied,
     CheckpointError,
     DoesNotFit,
+    HubAway,
     LocalspecError,
     NotDownloaded,
     PullError,
@@ -57,13 +58,10 @@ OFFLINE = Meaning(
 BAD_NAME = Meaning(UsageError, "'{}' is not the name of a repository.", "Write OWNER/MODEL.")
 BAD_LOGIN = Meaning(AccessDenied, "The hub does not accept the login.", LOG_IN)
 NO_SAFETENSORS = Meaning(CheckpointError, "{} has no safetensors that can be read.", "Choose another model.")
-NO_ROUTE = Meaning(PullError, "There is no route to the hub.", f"Check the connection. {AGAIN}")
-SILENT = Meaning(PullError, "The hub stopped answering.", AGAIN)
-CUT = Meaning(PullError, "The line to the hub was cut.", AGAIN)
-TOO_MANY = Meaning(PullError, "The hub asks this machine to wait: too many requests.", LATER)
-OWN_FAULT = "The hub has a fault of its own"
-STOPPED = "The download stopped:"  # after every try of one that the line or the hub broke off
-PASSING = (NO_ROUTE, SILENT, CUT, TOO_MANY)  # what the same question may bring through later, with nothing changed here
+NO_ROUTE = Meaning(HubAway, "There is no route to the hub.", f"Check the connection. {AGAIN}")
+SILENT = Meaning(HubAway, "The hub stopped answering.", AGAIN)
+CUT = Meaning(HubAway, "The line to the hub was cut.", AGAIN)
+TOO_MANY = Meaning(HubAway, "The hub asks this machine to wait: too many requests.", LATER)
 FULL_DISK = Meaning(DoesNotFit, "The disk is full.", "Free some space, then repeat the command.")
 
 BY_NAME = {
@@ -141,11 +139,6 @@ def error_for(fault: BaseException, what: str) -> LocalspecError:
     return PullError(f"The hub's library failed with {subject} ({in_short(fault)}).", hint=AGAIN)
 
 
-def passes(fault: PullError) -> bool:
-    """Whether it is the line's or the hub's own, so that asking again later may do."""
-    return fault.message in {meaning.message for meaning in PASSING} or fault.message.startswith((OWN_FAULT, STOPPED))
-
-
 def meant(found: Meaning, subject: str) -> LocalspecError:
     return found.kind(found.message.format(subject), hint=found.hint.format(subject))
 
@@ -159,7 +152,7 @@ def by_status(fault: BaseException, subject: str) -> LocalspecError:
         words = f" ({said})" if (said := server_words(fault)) else ""
         return AccessDenied(f"The hub refuses {subject}{words}.", hint="Check what the token may do.")
     if status >= 500:
-        return PullError(f"{OWN_FAULT} (status {status}).", hint=LATER)
+        return HubAway(f"The hub has a fault of its own (status {status}).", hint=LATER)
     return PullError(f"The hub refused what was asked about {subject} (status {status}).", hint=AGAIN)
 
 

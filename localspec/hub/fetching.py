@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast  # Any: what a bar of tqdm is given
 from urllib.parse import urlsplit
 
-from huggingface_hub import constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, snapshot_download
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_download, hf_hub_url, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.file_download import http_get
 from huggingface_hub.utils import WeakFileLock, build_hf_headers, tqdm
 
-from localspec.core.errors import PullError
+from localspec.core.errors import HubAway, PullError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.hub import blobs
 from localspec.hub.environment import endpoint
-from localspec.hub.faults import STOPPED
 from localspec.hub.lines import PASSING, LocationExpired, status_of, why_cut
 from localspec.hub.part import PIECE, Part
 from localspec.hub.records import RemoteFile, Repository, Retrying
@@ -66,24 +65,36 @@ class Fetcher:
 
     def link(self) -> None:
         """Links every file into the commit's snapshot; no reference names it yet."""
-        names = [glob.escape(file.path) for file in self._files]
-        self._persist(
-            LINKS,
-            lambda: snapshot_download(
-                self._repo,
-                revision=self._commit,
-                cache_dir=self._cache,
-                allow_patterns=names,
-                endpoint=self._endpoint,
-                tqdm_class=counting(lambda _: self._watch.hear(LINKS)),
-            ),
-            lambda: 0,
-        )
-        folder = blobs.snapshot_dir(self._repo, self._commit)
+        for _ in range(TRIES):
+            self._persist(LINKS, self._link_once, lambda: 0)
+            if not (left := self._unlinked()):
+                break
+            self._persist(LINKS, self._ask_for_list, lambda: 0)
+        else:
+            raise PullError(f"{one_line(left[0].path)} could not be linked.", hint="Repeat the command.")
         for file in self._files:
-            if blobs.size(folder / file.path) != file.size:
-                raise PullError(f"{one_line(file.path)} could not be linked.", hint="Repeat the command.")
             self._sweep(file)
+
+    def _link_once(self) -> None:
+        snapshot_download(
+            self._repo,
+            revision=self._commit,
+            cache_dir=self._cache,
+            allow_patterns=[glob.escape(file.path) for file in self._files],
+            endpoint=self._endpoint,
+            tqdm_class=counting(lambda _: self._watch.hear(LINKS)),
+        )
+
+    def _unlinked(self) -> list[RemoteFile]:
+        folder = blobs.snapshot_dir(self._repo, self._commit)
+        return [file for file in self._files if blobs.size(folder / file.path) != file.size]
+
+    def _ask_for_list(self) -> None:
+        """Raises what keeps the hub from listing the files: snapshot_download returns a part of the folder then, and
+        does not say why."""
+        hub = HfApi(endpoint=self._endpoint)
+        for _ in hub.list_repo_tree(self._repo, recursive=True, revision=self._commit):
+            self._watch.hear(LINKS)
 
     def _sweep(self, file: RemoteFile) -> None:
         """Deletes what killed processes left of a file that is whole now, unless one is still at it."""
@@ -197,7 +208,7 @@ class Fetcher:
         return self._persist(file.path, fetch, lambda: 0)
 
     def _persist(self, what: str, attempt: Callable[[], Result], have: Callable[[], int]) -> Result:
-        """Tries until the hub answers; each wait is longer, until bytes come again. PullError after the last."""
+        """Tries until the hub answers; each wait is longer, until bytes come again. HubAway after the last."""
         waits = iter(self._waits)
         while True:
             before = have()
@@ -209,7 +220,7 @@ class Fetcher:
                     raise
                 waits = iter(self._waits) if have() > before else waits
                 if (wait := next(waits, None)) is None:
-                    raise PullError(f"{STOPPED} {reason}.", hint=self._watch.kept) from fault
+                    raise HubAway(f"The download stopped: {reason}.", hint=self._watch.kept) from fault
             self._watch.reported.put(Retrying(self._repo, reason, wait))
             if self._watch.stop.wait(wait):
                 raise Stopped

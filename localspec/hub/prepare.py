@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from localspec.core.disk import free_bytes
+from localspec.core.disk import SPARE_BYTES, free_bytes
 from localspec.core.requests import WeightOptions
 from localspec.hub.client import Client
 from localspec.hub.drafting import Drafter, drafter_for
@@ -23,7 +23,6 @@ from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.named_templates import COMPLETION
 
-SPARE_BYTES = 1 << 30  # that stay free on the disk
 Report = Callable[[Progress], None]
 
 

@@ -16,7 +16,7 @@ from threading import Lock
 
 import msgspec
 
-from localspec.core.errors import PullError, error_of
+from localspec.core.errors import HubAway, PullError, error_of
 from localspec.core.events import Failure
 from localspec.hub.records import LAST, PAUSES, Answer, AnyAsk
 
@@ -35,7 +35,7 @@ class HubProcess:
 
     def ask(self, question: AnyAsk) -> Iterator[Answer]:
         """The answers to a question, up to the last, or to a plan that waits for Go; a Failure is raised as the error
-        that it stands for, PullError where no answer comes in time."""
+        that it stands for, HubAway where no answer comes in time."""
         child = self._started()
         assert child.stdin is not None
         with suppress(BrokenPipeError):
@@ -81,7 +81,8 @@ class HubProcess:
             return self._child
 
     def _lines(self, child: subprocess.Popen[bytes]) -> Iterator[bytes]:
-        """The child's lines until it ends; PullError when none comes for `silence` seconds, or it ended unasked."""
+        """The child's lines until it ends; HubAway when none comes for `silence` seconds, PullError when it
+        ended unasked."""
         assert child.stdout is not None
         kept = b""
         with selectors.DefaultSelector() as ready:
@@ -93,4 +94,4 @@ class HubProcess:
                 *lines, kept = (kept + read).split(b"\n")
                 yield from lines
         self.close()
-        raise PullError(f"The hub stopped answering ({self._silence:.0f} s).", hint="Repeat the command to go on.")
+        raise HubAway(f"The hub stopped answering ({self._silence:g} s).", hint="Repeat the command to go on.")

@@ -54,10 +54,10 @@ def fetch_one(
                 cache.check_loadable(repository)
                 cache.name_commit(repository)
         except LocalspecError as fault:
-            pulls.stop(repository.repo, fault.message)
+            pulls.stop(repository, fault.message)
             raise
         checked = transfer.checked
-    pulls.finish(repository.repo)
+    pulls.finish(repository)
     remember(repository.repo, repository.licence)
     pulled.remember(repository)
     folder = blobs.snapshot_dir(repository.repo, repository.commit)

@@ -1,4 +1,5 @@
-"""Unfinished downloads: one small JSON file for each repository in the state folder, and the parts in the cache.
+"""Unfinished downloads: a small JSON file in the state folder for each revision of a repository and each of its GGUF
+files, and the parts in the cache.
 
 Written by the process that downloads, read by all others. Knows nothing about the network or the hub's library.
 """
@@ -9,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -39,6 +41,7 @@ class Kept(Record, frozen=True):
     at: float
     pid: int
     pid_began: float
+    revision: str = ""
 
 
 class Unfinished(Record, frozen=True):
@@ -53,6 +56,11 @@ class Unfinished(Record, frozen=True):
     at: float
     request: PullRequest | None = None
     running: bool = False
+
+    @property
+    def name(self) -> str:
+        """What the user types for it; of a drafter its repository."""
+        return self.request.name if self.request and self.request.repo == self.repo else self.repo
 
 
 KEPT = msgspec.json.Decoder(Kept)
@@ -70,25 +78,42 @@ def begin(repository: Repository, request: PullRequest) -> None:
         time.time(),
         own.pid,
         own.create_time(),
+        repository.revision,
     )
     write(kept)
 
 
-def stop(repo: str, reason: str) -> None:
+def stop(repository: Repository, reason: str) -> None:
     """Notes why it stopped."""
-    if kept := known(repo):
-        write(msgspec.structs.replace(kept, reason=reason, at=time.time(), pid=0))
+    with suppress(UsageError):
+        if kept := read(file_of(repository)):
+            write(msgspec.structs.replace(kept, reason=reason, at=time.time(), pid=0))
 
 
-def finish(repo: str) -> None:
-    """Nothing of it is missing any more, or nothing is there."""
-    with suppress(OSError, UsageError):
-        state_file(repo).unlink(missing_ok=True)
+def finish(repository: Repository) -> None:
+    """Nothing of it is missing any more."""
+    for file, kept in notes():
+        if kept.repo == repository.repo and file_of(kept) == file_of(repository):
+            remove(file)
+
+
+def forget(repo: str) -> None:
+    """Nothing is there any more, of no revision."""
+    for file, kept in notes():
+        if kept.repo == repo:
+            remove(file)
+
+
+def drop(request: PullRequest) -> None:
+    """Removes the notes of a pull that the user no longer wants: of its target and its drafter."""
+    for file, kept in notes():
+        if kept.request.name == request.name:
+            remove(file)
 
 
 def unfinished() -> list[Unfinished]:
     """Downloads that did not end, ours and those of other programs, the newest first."""
-    ours = [kept for file in state_files() if (kept := read(file))]
+    ours = [kept for _, kept in notes()]
     found = [found_of(kept) for kept in ours]
     found += foreign({kept.repo for kept in ours})
     return sorted(found, key=lambda one: -one.at)
@@ -96,8 +121,7 @@ def unfinished() -> list[Unfinished]:
 
 def running(repo: str) -> bool:
     """Whether another process downloads this repository now."""
-    kept = known(repo)
-    return kept is not None and kept.pid != os.getpid() and is_alive(kept)
+    return any(kept.repo == repo and kept.pid != os.getpid() and is_alive(kept) for _, kept in notes())
 
 
 def found_of(kept: Kept) -> Unfinished:
@@ -144,22 +168,37 @@ def read(file: Path) -> Kept | None:
 
 
 def known(repo: str) -> Kept | None:
-    with suppress(UsageError):
-        return read(state_file(repo))
-    return None
+    """What is noted of this repository: of the pull that runs, before others."""
+    found = [kept for _, kept in notes() if kept.repo == repo]
+    return max(found, key=lambda kept: (is_alive(kept), kept.at), default=None)
 
 
 def write(kept: Kept) -> None:
     with suppress(OSError, UsageError):  # without it the download goes on: only `pull` alone will not name it
-        write_whole(state_file(kept.repo), msgspec.json.format(msgspec.json.encode(kept)))
+        write_whole(file_of(kept), msgspec.json.format(msgspec.json.encode(kept)))
 
 
-def state_file(repo: str) -> Path:
-    return paths.pulls_dir() / f"{blobs.repo_dir(repo).name}.json"
+def remove(file: Path) -> None:
+    with suppress(OSError):
+        file.unlink(missing_ok=True)
 
 
-def state_files() -> list[Path]:
+def file_of(one: Kept | Repository) -> Path:
+    weights = (file.path for file in one.files if file.path.endswith(".gguf"))
+    return state_file(one.repo, one.revision, min(weights, default=""))
+
+
+def state_file(repo: str, revision: str = "", weights: str = "") -> Path:
+    """The file of a note. `weights`: the GGUF file; a hash stands for what need not be a file's name."""
+    beside = f"{'' if revision == hub_cache.MAIN else revision}:{weights}"
+    mark = f"@{sha256(beside.encode()).hexdigest()[:16]}" if beside != ":" else ""
+    return paths.pulls_dir() / f"{blobs.repo_dir(repo).name}{mark}.json"
+
+
+def notes() -> list[tuple[Path, Kept]]:
+    """All that can be read, with their files."""
     try:
-        return sorted(paths.pulls_dir().glob("*.json"))
+        files = sorted(paths.pulls_dir().glob("*.json"))
     except UsageError:
         return []
+    return [(file, kept) for file in files if (kept := read(file))]

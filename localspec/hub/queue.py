@@ -15,22 +15,21 @@ from typing import Literal
 from msgspec.structs import replace
 
 from localspec.core import paths
-from localspec.core.errors import AccessDenied, CheckpointError, LocalspecError, PullError
+from localspec.core.errors import AccessDenied, CheckpointError, HubAway, LocalspecError, PullError
 from localspec.core.events import Record
 from localspec.core.json_store import JsonStore
 from localspec.hub import pulls
 from localspec.hub.asked import parts_of
 from localspec.hub.environment import is_offline
-from localspec.hub.faults import passes
 from localspec.hub.gates import next_step, state_sentence
-from localspec.hub.process import HubProcess
+from localspec.hub.process import ANSWER_SECONDS, HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan, PullRequest, Retrying
 
 State = Literal["waiting", "downloading", "retrying", "paused", "failed", "done"]
 RUNNING: tuple[State, ...] = ("downloading", "retrying")
 OVER: tuple[State, ...] = ("done",)
 PACE = 0.1  # seconds between two changes that only say how far it is
-WAITS = (5.0, 10.0, 30.0)  # seconds before the hub is asked again that cannot be reached
+WAITS = (5.0, 10.0, 30.0)  # seconds before a hub is asked again that is away
 ENDED = PullError("The download's process ended.", hint="Progress is kept.")
 
 
@@ -78,9 +77,14 @@ class Downloads:
     was not complete when the last program ended is there, paused."""
 
     def __init__(
-        self, changed: Callable[[Download], object], *, pace: float = PACE, waits: tuple[float, ...] = WAITS
+        self,
+        changed: Callable[[Download], object],
+        *,
+        pace: float = PACE,
+        waits: tuple[float, ...] = WAITS,
+        silence: float = ANSWER_SECONDS,
     ) -> None:
-        self._changed, self._pace, self._waits = changed, pace, waits
+        self._changed, self._pace, self._waits, self._silence = changed, pace, waits, silence
         self._failures, self._woken = Counter[str](), Event()
         self._lock, self._store = RLock(), kept_downloads()
         self._items = {key: replace(item, state="paused") for key, item in self._store.read().items()}
@@ -207,7 +211,7 @@ class Downloads:
             if waiting is None:
                 self._worker = None
                 return None
-            self._hub = HubProcess()
+            self._hub = HubProcess(silence=self._silence)
             return self._put(replace(waiting, state="downloading", stage="resolving", reason=""))
 
     def _fetch(self, item: Download) -> None:
@@ -218,7 +222,7 @@ class Downloads:
                     if not self._take(item.key, answer):
                         return
             except LocalspecError as fault:
-                if isinstance(fault, PullError) and passes(fault) and not is_offline():
+                if isinstance(fault, HubAway) and not is_offline():
                     self._wait(item.key, fault)
                 else:
                     self._fail(item.key, fault)
@@ -261,8 +265,8 @@ class Downloads:
             self._changed_at = now
             self._changed(known)
 
-    def _wait(self, key: str, fault: PullError) -> None:
-        """The hub was not reached at all: let it wait before its next try, longer each time."""
+    def _wait(self, key: str, fault: HubAway) -> None:
+        """Let it wait before its next try, longer each time until the hub gives a plan."""
         with self._lock:
             item = self._items.get(key)
             if item is None or not item.is_running:
@@ -299,8 +303,7 @@ class Downloads:
     def _forget(self, item: Download) -> None:
         """Let no list of what is unfinished name it again."""
         self._store.remove(item.key)
-        for repo in item.repos:
-            pulls.finish(repo)
+        pulls.drop(item.request)
 
     def _put(self, item: Download) -> Download:
         self._items[item.key] = item

@@ -16,6 +16,13 @@ from localspec.runtime.pairs import Candidate, PairVerdict
 
 Gate = Literal["open", "granted", "logged-out", "no-request", "awaiting", "scope"]
 Stage = Literal["resolving", "headers", "checking", "downloading", "linking"]
+STAGES: dict[str, str] = {
+    "resolving": "asking the hub",
+    "headers": "reading headers",
+    "checking": "checking files",
+    "downloading": "downloading",
+    "linking": "finishing",
+}
 
 
 class Licence(Record, frozen=True):
@@ -120,6 +127,12 @@ class PullRequest(Record, frozen=True):
     key: str = ""
     weights: WeightOptions = WeightOptions()
     xet: bool = False
+
+    @property
+    def name(self) -> str:
+        """The model as it is typed."""
+        at, behind = f"@{self.revision}" if self.revision else "", f":{self.variant}" if self.variant else ""
+        return f"{self.repo}{at}{behind}"
 
 
 class PullPlan(Event, frozen=True, tag="plan"):

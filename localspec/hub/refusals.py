@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from localspec.core.disk import SPARE_BYTES
 from localspec.core.errors import AccessDenied, CheckpointError, DoesNotFit, UsageError
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
@@ -37,8 +38,9 @@ def refuse_full(plan: PullPlan, free: int) -> None:
     """DoesNotFit where the disk has fewer free bytes than the plan needs."""
     if plan.bytes_left and free < plan.disk_needed:
         raise DoesNotFit(
-            f"The disk is too full: {size_words(free)} are free, the download needs {size_words(plan.disk_needed)}.",
-            hint="Free some space, or move the cache with HF_HUB_CACHE.",
+            f"The disk is too full: {size_words(free)} are free, and the download needs "
+            f"{size_words(plan.disk_needed)}, of which {size_words(SPARE_BYTES)} stay free.",
+            hint=f"Free {size_words(plan.disk_needed - free)}, or move the cache with HF_HUB_CACHE.",
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from localspec.hub.candidates import MOST_COMPARED, of_its_family
+from localspec.hub.candidates import of_its_family
 from localspec.hub.client import Client
 from localspec.hub.faults import skipping_unusable
 from localspec.hub.opening import open_any
@@ -18,7 +18,7 @@ from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime.local_models import snapshots
-from localspec.runtime.pairs import Candidate, candidates, pair, ranked
+from localspec.runtime.pairs import MOST_COMPARED, Candidate, candidates, pair, ranked
 
 
 def answer_pair(client: Client, request: PairRequest, scratch: Path) -> PairFound:

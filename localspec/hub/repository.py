@@ -76,7 +76,7 @@ def see(client: Client, repo: str, revision: str, scratch: Path) -> Seen:
     if info.disabled:
         raise AccessDenied(f"The hub has disabled {repo}.", hint="Choose another model.")
     if not hub_cache.COMMIT.fullmatch(info.sha or ""):
-        raise PullError(f"The hub names no commit of {repo}.", hint="Repeat the command.")
+        raise PullError(f"The hub gave no commit for {repo}.", hint="Repeat the command.")
     files = tuple(remote_file(repo, one) for one in info.siblings or ())
     check_paths(repo, files)
     remote = Remote(client, repo, info.sha or "", files, scratch)

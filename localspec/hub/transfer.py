@@ -14,7 +14,8 @@ from functools import partial
 from queue import Empty
 from threading import Thread
 
-from localspec.core.errors import FULL, PullError
+from localspec.core.disk import SPARE_BYTES
+from localspec.core.errors import FULL, HubAway, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.hub import blobs
@@ -104,7 +105,7 @@ class Transfer:
         return self._meter.progress(stage or self._watch.stage, self._watch.have_bytes, self._watch.latest)
 
     def _refuse(self) -> None:
-        """Raises a thread's fault, or PullError where the hub has been silent for too long."""
+        """Raises a thread's fault, or HubAway where the hub has been silent for too long."""
         if self._faults:
             fault = self._faults[0]
             if isinstance(fault, OSError) and fault.errno in FULL:
@@ -114,7 +115,7 @@ class Transfer:
                 raise PullError(message, hint="Check its rights, or move the cache: HF_HUB_CACHE.") from fault
             raise fault
         if self._watch.silent_seconds > (silence := self._deadlines.silence):
-            raise PullError(f"The hub stopped answering ({silence:g} s).", hint=self._watch.kept)
+            raise HubAway(f"The hub stopped answering ({silence:g} s).", hint=self._watch.kept)
 
     def _full(self) -> PullError:
         """What is kept and what is missing where the disk is full."""
@@ -123,7 +124,7 @@ class Transfer:
         shown = f" (localspec ls --unfinished shows {size_words(others)} of others' parts)" if others else ""
         return PullError(
             f"The disk is full: {size_words(have)} of {size_words(total)} are kept.",
-            hint=f"Free {size_words(total - have)}{shown}, then repeat.",
+            hint=f"Free {size_words(total - have + SPARE_BYTES)}{shown}, then repeat.",
         )
 
 

@@ -12,6 +12,7 @@ REPOSITORY = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 REVISION = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)*")
 MODELS, MAIN = "models--", "main"
+SHORT_COMMIT = 7  # letters of a commit that are shown, as git shows them
 
 
 def folder() -> Path:

@@ -10,10 +10,12 @@ import os
 
 from localspec.core import paths, strict_json
 from localspec.core.errors import CheckpointError, UsageError
+from localspec.core.events import Notice
 from localspec.core.requests import Template
 
 MAX_BYTES = 1 << 16
 OWN = "auto"  # the model's
+NO_TEMPLATE = Notice("info", "no_template", "This is a base model without a chat template: it completes the text.")
 EACH = "{{ bos_token }}{% for message in messages %}"
 OPEN = "{% if add_generation_prompt %}"
 

@@ -5,12 +5,13 @@ Knows nothing about the processes at either end.
 
 from __future__ import annotations
 
-from typing import IO, Literal
+from typing import IO, Final, Literal
 
 from localspec.core.events import Record
 from localspec.core.requests import Message, Template
 
 Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "translate", "untranslatable"]
+TRANSLATE: Final = "translate"
 
 
 class TokenizerText(Record, frozen=True, tag="tokenizer"):

@@ -22,8 +22,9 @@ from localspec.loading.plan_request import check as check_weights
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
 from localspec.models.checkpoint import Snapshot, open_snapshot
+from localspec.models.sandbox_jobs import TRANSLATE
 from localspec.runtime.known_pairs import pulled_draft
-from localspec.runtime.pairs import TRANSLATE, PairVerdict, pair
+from localspec.runtime.pairs import PairVerdict, pair
 
 NOTHING_KNOWN = Calibration()
 TURNED_OFF = "you turned it off"

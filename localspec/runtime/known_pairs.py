@@ -16,7 +16,8 @@ from localspec.core.json_store import JsonStore
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime.pairs import REMEMBERED, TRANSLATE, hash_of, is_small, side
+from localspec.models.sandbox_jobs import TRANSLATE
+from localspec.runtime.pairs import REMEMBERED, hash_of, is_small, side
 
 PULLED = JsonStore(paths.pulled_pairs_file, str)  # the drafter's name, by the target's repository
 

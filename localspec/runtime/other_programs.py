@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localspec.core.errors import IncompatiblePair, UsageError
-from localspec.runtime.pairs import TRANSLATE
+from localspec.models.sandbox_jobs import TRANSLATE
 
 Program = Literal["vllm", "llama-server", "sglang"]
 PROGRAMS: tuple[Program, ...] = ("vllm", "llama-server", "sglang")

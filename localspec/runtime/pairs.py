@@ -16,11 +16,11 @@ from localspec.core.json_store import JsonStore
 from localspec.engine.generic_arch import read_any
 from localspec.models.checkpoint import Snapshot
 from localspec.models.sandbox import compare_tokenizers
-from localspec.models.sandbox_jobs import TokenizerText, Verdict
+from localspec.models.sandbox_jobs import TRANSLATE, TokenizerText, Verdict
 
 LARGEST_SHARE = 4  # a drafter has at most a quarter of the target's bytes: a larger one costs more than it saves
 BEST_RATIO = 10  # target to drafter, in bytes
-TRANSLATE = "translate"
+MOST_COMPARED = 5  # candidates whose tokenizers are compared: each takes a second, once, or a download
 REMEMBERED = JsonStore(paths.pairs_file, Verdict)
 
 

@@ -18,12 +18,12 @@ from localspec.engine.generic_arch import read_any
 from localspec.history import History, ModelTotals
 from localspec.models.catalog import Catalog, Entry, fetch
 from localspec.models.checkpoint import Snapshot
+from localspec.models.sandbox_jobs import TRANSLATE
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.known_pairs import pulled_draft
 from localspec.runtime.local_models import snapshots
-from localspec.runtime.pairs import LARGEST_SHARE, TRANSLATE, by_promise, is_small, pair
+from localspec.runtime.pairs import LARGEST_SHARE, MOST_COMPARED, by_promise, is_small, pair
 
-MOST_COMPARED = 5  # models whose tokenizers are compared: each takes a second, once
 TRAINED = "trained for early exit"
 UNTRAINED = "not known to be trained for early exit: most drafts would be rejected"
 COPIES = "copies what stood in this chat before; needs no model"

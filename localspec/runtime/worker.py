@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias  # Any: a sampling option has a
 import msgspec
 
 from localspec.core.drain import drain
-from localspec.core.errors import EngineDied
+from localspec.core.errors import ENGINE_STOPPED, EngineDied
 from localspec.core.events import AnyEvent, Failure, Ready, Steered
 from localspec.core.requests import (
     SAMPLING_FIELDS,
@@ -50,7 +50,7 @@ ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.runtime.open:open_model"
 MOST_OPEN = 1024  # requests that have no last event yet
 MOST_LOG_BYTES = 1 << 20  # then the next start begins another, and keeps this one beside it
-DIED = Failure(EngineDied.code, "The engine stopped.", "Load it again; what was written is kept.", EngineDied.exit_code)
+DIED = Failure(EngineDied.code, ENGINE_STOPPED, "Load it again; what was written is kept.", EngineDied.exit_code)
 
 
 class EngineProcess:
@@ -247,11 +247,16 @@ def child(
 
 
 class CleanLog(io.TextIOWrapper):
-    """A log file without control characters."""
+    """A log file without control characters. What a full disk does not take is not logged."""
 
     def write(self, text: str) -> int:
-        super().write(clean(text))
+        with suppress(OSError):
+            super().write(clean(text))
         return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
 
 
 def quieten(log: str) -> None:

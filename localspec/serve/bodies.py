@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, Literal, TypeVar  # Any: fields that are only refused
+from typing import Annotated, Any, TypeVar  # Any: fields that are only refused
 
 import msgspec
 
@@ -48,7 +48,7 @@ class SpecFields(Wire, frozen=True):
     """How to speculate for this answer; `tokens`: say who wrote each token."""
 
     spec: Mode | None = None
-    k: int | Literal["auto", "heuristic"] | None = None
+    k: DraftLength | None = None
     tokens: bool = False
 
 

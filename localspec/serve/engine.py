@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from localspec.core.errors import EngineDied
+from localspec.core.errors import ENGINE_STOPPED, EngineDied
 from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Ready
 from localspec.core.requests import GenerateRequest
 from localspec.serve.faults import loading, not_loaded
@@ -22,7 +22,7 @@ from localspec.serve.faults import loading, not_loaded
 State = Literal["unloaded", "loading", "waking", "ready", "failed", "closed"]
 STARTING = Loading("starting the engine", 0, 1, "steps")  # until it says more, which takes seconds
 STOPPED = Failure("engine_stopped", "The server was stopped.")
-ENDED = Failure(EngineDied.code, "The engine stopped.")
+ENDED = Failure(EngineDied.code, ENGINE_STOPPED)
 AGAIN = "It is being loaded again; ask again."
 DIED = Notice("warning", "engine_died", "The engine ended, and is loaded again.")
 DIED_AGAIN = Notice("warning", "engine_died", "The engine ended again without an answer.", "The next request loads it.")

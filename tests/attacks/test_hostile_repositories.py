@@ -83,7 +83,7 @@ def test_an_index_that_names_another_folder_is_refused(tmp_path: Path, name: str
 def test_a_commit_that_is_none_names_no_folder(tmp_path: Path, sha: str):
     with FakeHub(guide()) as hub:
         hub.instead("info", Answer(200, {}, json.dumps({"id": "org/guide", "sha": sha}).encode()))
-        with pytest.raises(PullError, match="names no commit"):
+        with pytest.raises(PullError, match="gave no commit"):
             plan_of(hub, tmp_path / "scratch", "org/guide")
     assert written(tmp_path) == set()
 

@@ -18,7 +18,7 @@ from localspec.cli.pulling import session
 from localspec.cli.pulling.bar import bar_line, time_words
 from localspec.cli.pulling.record import PullRecord
 from localspec.core import paths
-from localspec.core.errors import CheckpointError, PullError
+from localspec.core.errors import CheckpointError, HubAway, LocalspecError, NotDownloaded, PullError
 from localspec.core.events import Failure
 from localspec.core.requests import WeightOptions
 from localspec.hub.licences import must_acknowledge
@@ -67,7 +67,7 @@ Install = Callable[..., ScriptedHub]
 def hub(monkeypatch: pytest.MonkeyPatch) -> Install:
     """A hub with this plan, or these one after the other, and a download of what they name."""
 
-    def install(*plans: PullPlan | Exception, arrives: Sequence[Answer | Exception] | None = None) -> ScriptedHub:
+    def install(*plans: PullPlan | BaseException, arrives: Sequence[Answer | Exception] | None = None) -> ScriptedHub:
         shown = plans or (a_plan(),)
         last = next((plan for plan in reversed(shown) if isinstance(plan, PullPlan)), a_plan())
         repositories = [one for one in (last.target, last.drafter) if one]
@@ -231,6 +231,57 @@ def test_waiting_looks_again_and_goes_on_when_the_gate_opens(
     assert [type(each) for each in scripted.asked] == [AskPull, AskPull, AskPull, Go]
 
 
+AWAY = (
+    HubAway("The hub has a fault of its own (status 503).", hint="Wait a minute."),
+    HubAway("There is no route to the hub.", hint="Check the connection."),
+    HubAway("The hub stopped answering (30 s).", hint="Repeat the command to go on."),
+)
+
+
+def test_a_wait_for_a_gate_outlasts_a_hub_that_is_away(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """Said once each time that it goes away."""
+    slept: list[float] = []
+    monkeypatch.setattr(session, "sleep", slept.append)
+    closed = a_plan(gated(a_repository(LAYERSKIP), "awaiting"), fit=None)
+    scripted = hub(closed, *AWAY, closed, AWAY[1], a_plan(a_repository(LAYERSKIP)))
+    code, out, err = localspec("pull", LAYERSKIP, "--yes", "--wait")
+    assert code == 0
+    assert slept == [session.GATE_SECONDS] * 6
+    assert err.count("Access is still checked") == 2
+    assert (
+        "warning: The hub has a fault of its own (status 503). Access is still checked every 10 minutes."
+        in " ".join(err.split())
+    )
+    assert out.count("its authors have not answered yet") == 1
+    assert [type(each) for each in scripted.asked] == [AskPull] * 7 + [Go]
+
+
+@pytest.mark.parametrize(
+    ("faults", "code"), [((AWAY[0], NotDownloaded("The hub has no model of that name.")), 3), ((PullError("No."),), 7)]
+)
+def test_a_wait_for_a_gate_ends_at_a_fault_that_stays(
+    faults: tuple[LocalspecError, ...],
+    code: int,
+    hub: Install,
+    localspec: Program,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(session, "sleep", lambda _: None)
+    hub(a_plan(gated(a_repository(LAYERSKIP), "awaiting"), fit=None), *faults)
+    ended, _, err = localspec("pull", LAYERSKIP, "--yes", "--wait")
+    assert ended == code
+    assert faults[-1].message in err
+
+
+def test_a_hub_that_is_away_at_the_first_look_ends_a_wait(hub: Install, localspec: Program):
+    """No gate was seen: whoever has just typed the command is told."""
+    hub(AWAY[1])
+    code, _, err = localspec("pull", LAYERSKIP, "--yes", "--wait")
+    assert (code, AWAY[1].message in err) == (7, True)
+
+
 def test_a_non_commercial_licence_is_acknowledged_once_for_a_repository(hub: Install, answers, localspec: Program):
     plan = a_plan(a_repository(LAYERSKIP, licence=FAIR))
     hub(plan)
@@ -272,7 +323,8 @@ def test_a_disk_without_the_bytes_is_refused_before_the_first(hub: Install, loca
     scripted = hub(a_plan(disk_free=GB, disk_needed=3 * GB))
     code, _, err = localspec("pull", "org/model", "--yes")
     assert code == 5
-    assert "The disk is too full: 1.0 GB are free, the download needs 3.0 GB." in err
+    assert "The disk is too full: 1.0 GB are free, and the download needs 3.0 GB, of which 1.1 GB stay free." in err
+    assert "Free 2.0 GB, or move the cache" in err
     assert [type(each) for each in scripted.asked] == [AskPull]
 
 
@@ -570,7 +622,7 @@ def test_pull_alone_goes_on_with_what_is_unfinished(hub: Install, answers, local
     asked = answers(False)
     code, out, _ = localspec("pull")
     assert (code, asked) == (130, ["Continue?"])
-    assert re.search(r"^org/model +1\.0 GB of 4\.0 GB +The line was cut$", out, re.MULTILINE)
+    assert re.search(r"^org/model@v1 +1\.0 GB of 4\.0 GB +The line was cut$", out, re.MULTILINE)
     assert localspec("pull", "--yes")[0] == 0
     requests = [each.request for each in scripted.asked if isinstance(each, AskPull)]
     assert requests == [PullRequest("org/model", "v1"), PullRequest("other/model", draft="none")]
@@ -593,6 +645,61 @@ def test_going_on_with_a_download_accepts_no_licence_and_no_misfit(
     scripted.asked.clear()
     assert localspec("pull", "--dry-run")[0] == 0
     assert [type(each) for each in scripted.asked] == [AskPull], "nothing is downloaded"
+
+
+BROKEN = CheckpointError("org/images has no config.json.", hint="Choose another copy of the model.")
+
+
+def found_unfinished(monkeypatch: pytest.MonkeyPatch, *repos: str) -> None:
+    from localspec.hub.pulls import Unfinished
+
+    found = [Unfinished(repo, "", GB, 0, "begun by another program", 0.0) for repo in repos]
+    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+
+
+def test_one_that_fails_is_a_line_and_the_others_go_on(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    found_unfinished(monkeypatch, "org/images", "org/model", "org/gone")
+    scripted = hub(
+        BROKEN, a_plan(), PullError("The hub does not know org/gone.", hint="Delete it: localspec rm org/gone")
+    )
+    code, out, err = localspec("pull", "--yes")
+    assert code == BROKEN.exit_code, "of the first"
+    assert "Ready. localspec chat org/model" in out
+    said = [line for line in err.splitlines() if line.startswith("error: ")]
+    assert said == [f"error: {BROKEN}", "error: The hub does not know org/gone. Delete it: localspec rm org/gone"]
+    assert [type(each) for each in scripted.asked] == [AskPull, AskPull, Go, AskPull]
+
+
+def test_two_files_of_a_gguf_repository_both_go_on(hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    from localspec.hub.pulls import Unfinished
+
+    requests = [PullRequest("org/m-GGUF", variant=quant) for quant in ("Q8_0", "Q4_0")]
+    found = [Unfinished("org/m-GGUF", COMMIT, GB, 4 * GB, "interrupted", 1.0, each) for each in requests]
+    found.append(Unfinished("org/small", COMMIT, GB, 2 * GB, "interrupted", 1.0, requests[0]))  # its drafter
+    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    scripted = hub()
+    code, out, _ = localspec("pull", "--yes")
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["org/m-GGUF:Q8_0", "org/m-GGUF:Q4_0", "org/small"]
+    assert (code, [each.request for each in scripted.asked if isinstance(each, AskPull)]) == (0, requests)
+
+
+def test_a_licence_that_is_declined_is_not_an_end_of_the_others_but_ctrl_c_is(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    found_unfinished(monkeypatch, LAYERSKIP, "org/model")
+    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
+    monkeypatch.setattr("localspec.cli.asking.answered", lambda question, **_: question == "Continue?")
+    restricted = a_plan(a_repository(LAYERSKIP, licence=FAIR))
+    scripted = hub(restricted, a_plan())
+    code, _, err = localspec("pull")
+    assert (code, "\nThe licence was not accepted. Nothing was downloaded.\n" in err) == (130, True)
+    assert [type(each) for each in scripted.asked] == [AskPull, AskPull, Go]
+    scripted = hub(KeyboardInterrupt())
+    code, _, err = localspec("pull")
+    assert (code, "Stopped." in err) == (130, True)
+    assert [type(each) for each in scripted.asked] == [AskPull]
 
 
 def test_going_on_asks_once_where_nothing_else_is_to_be_asked(

@@ -306,7 +306,7 @@ def test_a_download_in_the_background_is_stopped_and_goes_on_from_what_came(hub:
     code, out, _ = localspec("pull", LAYERSKIP, "--yes", "--background", "--json")
     assert (code, json.loads(out.splitlines()[-1])["type"]) == (0, "background")
     for _ in range(300):
-        if any(one.running and one.done for one in unfinished()):
+        if any(one.running and one.done > 900_000 for one in unfinished()):  # bytes of the weights, which are held
             break
         time.sleep(0.05)
     code, _, err = localspec("rm", LAYERSKIP, "--yes")

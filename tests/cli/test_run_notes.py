@@ -17,6 +17,7 @@ from localspec.core import paths
 from localspec.core.events import Loading, Notice
 from localspec.core.requests import LoadRequest, SamplingOptions
 from localspec.history import History
+from tests.conftest import Program
 from tests.support.chats import chat
 
 NOTE = Notice("info", "format", "Loaded in int8 (139 MB).", "Full precision: --quant fp32")
@@ -115,3 +116,18 @@ def test_beams_take_the_penalty_of_files_and_all_that_a_flag_says():
     files = (precedence.Layer("config.toml", SamplingOptions(temperature=0.7, top_p=0.9, repetition_penalty=1.1)),)
     assert run.sampling(SamplingOptions(), files, beams=1) == files[0].options
     assert run.sampling(SamplingOptions(top_k=3), files, beams=2) == SamplingOptions(top_k=3, repetition_penalty=1.1)
+
+
+@pytest.mark.parametrize(
+    ("model", "hint"),
+    [
+        ("Name one colour.", "The model comes first: localspec run MODEL PROMPT"),
+        ("gude", "did you mean 'guide'?"),
+        ("./my model", "There is no folder or file ./my model. Use the built-in model"),
+        ("my model.gguf", "my model.gguf"),
+    ],
+)
+def test_a_prompt_in_the_place_of_the_model_is_answered_with_where_it_stands(model: str, hint: str, localspec: Program):
+    code, out, err = localspec("run", model)
+    assert (code, out, hint in err) == (3, "", True)
+    assert ("comes first" in err) == ("comes first" in hint)

@@ -101,7 +101,7 @@ def test_every_address_has_no_name_before_one_is_given(
     [
         (["--host", "0.0.0.0"], "Other machines could reach 0.0.0.0, so clients need a key."),
         (["--host", "300.1.1.1"], "'300.1.1.1' is no address."),
-        (["--ttl", "soon"], "'soon' is no time."),
+        (["--ttl", "soon"], "'soon' is not a duration."),
         (["--cors", "*"], "'*' is no origin."),
         (["--allow-host", "http://x"], "--allow-host takes a name"),
         (["--key-file", "none"], "The key file 'none' cannot be read"),

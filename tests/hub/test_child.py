@@ -281,6 +281,12 @@ def test_a_dry_run_and_a_fit_leave_the_cache_as_it_is(hub: FakeHub, localspec: P
     assert [one.request for one in pulls.unfinished()] == [None]  # the part, of no download of ours
 
 
+def test_the_help_of_a_dry_run_promises_that_alone(localspec: Program):
+    """Headers, tokenizers and what is known of pairs are kept in localspec's own folders."""
+    said = " ".join(localspec("pull", "--help")[1].split())
+    assert "--dry-run Only show the plan; writes nothing to the cache." in said
+
+
 def test_a_closed_gate_ends_it_after_the_plan(hub: FakeHub):
     """Check 7: no byte of the weights; the plan itself says which gate it is."""
     gated = FakeRepository("org/gated", MODEL.files, gated="manual", licence="fair")

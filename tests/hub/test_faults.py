@@ -16,6 +16,7 @@ from localspec.core.errors import (
     AccessDenied,
     CheckpointError,
     DoesNotFit,
+    HubAway,
     LocalspecError,
     NotDownloaded,
     PullError,
@@ -36,10 +37,10 @@ KINDS = {
     "LocalTokenNotFoundError": AccessDenied,
     "NotASafetensorsRepoError": CheckpointError,
     "BadRequestError": PullError,
-    "ConnectError": PullError,
-    "ConnectTimeout": PullError,
-    "ReadTimeout": PullError,
-    "RemoteProtocolError": PullError,
+    "ConnectError": HubAway,
+    "ConnectTimeout": HubAway,
+    "ReadTimeout": HubAway,
+    "RemoteProtocolError": HubAway,
 }
 SECRET = "hf_secretToken"
 
@@ -82,9 +83,9 @@ def test_the_names_in_the_table_are_classes():
         (401, AccessDenied, "does not accept the login"),
         (403, AccessDenied, "refuses org/model (no scope)"),
         (404, NotDownloaded, "no model"),
-        (429, PullError, "too many requests"),
-        (500, PullError, "status 500"),
-        (503, PullError, "status 503"),
+        (429, HubAway, "too many requests"),
+        (500, HubAway, "status 500"),
+        (503, HubAway, "status 503"),
         (418, PullError, "status 418"),
     ],
 )

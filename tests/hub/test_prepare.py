@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from localspec.core.disk import SPARE_BYTES
 from localspec.core.errors import AccessDenied, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.requests import WeightOptions
-from localspec.hub import prepare as preparing
 from localspec.hub.gates import gate_lines
+from localspec.hub.plan_words import offer_words
 from localspec.hub.prepare import prepare
 from localspec.hub.records import Gate, Progress, PullPlan, PullRequest
 from localspec.loading.fit import fit_report, request_here
@@ -52,6 +53,7 @@ PLAN = """
 import sys
 from pathlib import Path
 from localspec.hub.client import Client
+from localspec.hub.plan_words import offer_words
 from localspec.hub.prepare import prepare
 from localspec.hub.records import PullRequest
 plan = prepare(Client(sys.argv[1]), PullRequest("org/Guide-7B"), Path(sys.argv[2]))
@@ -78,7 +80,7 @@ def test_only_headers_are_read_and_nothing_is_written_to_the_cache(tmp_path: Pat
     (sparse,) = (tmp_path / "scratch").rglob("model.safetensors")
     assert sparse.stat().st_size == (GUIDE / "target" / "model.safetensors").stat().st_size
     assert sparse.stat().st_blocks * 512 < 1 << 20
-    assert plan.disk_needed == plan.bytes_left + preparing.SPARE_BYTES
+    assert plan.disk_needed == plan.bytes_left + SPARE_BYTES
 
 
 def test_a_second_plan_reads_the_headers_from_the_disk(tmp_path: Path):
@@ -129,6 +131,18 @@ def test_the_catalogues_early_exit_comes_with_its_source(tmp_path: Path):
     assert (plan.offer.source, plan.drafter) == ("LayerSkip's README", None)
     assert shallow.kind == "none"
     assert "exit layer 8 is beyond" in shallow.detail
+
+
+def test_an_early_exit_without_a_layer_is_called_an_untested_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "models.toml").write_text(
+        'schema_version = 1\n[models.mine]\nrepo = "org/guide"\n'
+        '[models.mine.draft]\nkind = "early-exit"\nsource = "a page"\n'
+    )
+    monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", str(tmp_path))
+    with FakeHub(guide()) as hub:
+        offer = plan_of(hub, tmp_path, "org/guide").offer
+    assert offer.kind == "early-exit"
+    assert f"after layer {offer.exit_layer}, k auto (untested start" in offer_words(offer)
 
 
 def test_the_catalogues_pair_comes_with_its_verdict(tmp_path: Path):

@@ -192,7 +192,7 @@ def test_a_commit_is_named_by_nothing(hub: FakeHub):
 @pytest.mark.parametrize("revision", ["../main", "/etc/x", "a/../../b", ".hidden", "a\nb", "a//b"])
 def test_a_revision_leads_to_no_file_outside(hub: FakeHub, revision: str):
     """Check 10."""
-    with pytest.raises(PullError, match="no name of a revision"):
+    with pytest.raises(PullError, match="not the name of a revision"):
         pulled(a_plan(MODEL, revision=revision))
     assert hub.log == ()
 
@@ -202,7 +202,7 @@ def test_a_hash_leads_to_no_file_outside(hub: FakeHub, hash: str):
     """Check 10: the hub says what a blob is called."""
     plan = a_plan(MODEL)
     hostile = replace(plan.target.files[0], sha256=hash, blob_id="../x")
-    with pytest.raises(PullError, match="names no hash"):
+    with pytest.raises(PullError, match="gave no hash"):
         pulled(replace(plan, target=replace(plan.target, files=(hostile,))))
     assert hub.log == ()
     assert pulls.unfinished() == []
@@ -233,6 +233,21 @@ def test_what_stopped_is_kept_with_its_reason(hub: FakeHub):
     assert left.total == as_planned(MODEL).num_bytes
     assert left.reason == "The download stopped: the hub answered 503."
     assert left.request == PullRequest(NAME, draft="none")
+
+
+def test_two_files_of_a_gguf_repository_that_stopped_are_kept_both(hub: FakeHub):
+    both = FakeRepository("org/m-GGUF", {f"m-{quant}.gguf": quant.encode() * MEBI for quant in ("Q4_0", "Q8_0")})
+    hub.push(both)
+    plan = a_plan(both)
+    for file in plan.target.files:
+        hub.instead("cdn", Answer(503), times=9)
+        one = replace(plan, target=replace(plan.target, files=(file,)))
+        with pytest.raises(PullError):
+            list(fetch(one, PullRequest(both.name, variant=file.path, draft="none"), QUICK))
+    stopped = "The download stopped: the hub answered 503."
+    assert {one.name: one.reason for one in pulls.unfinished()} == {
+        "org/m-GGUF:m-Q4_0.gguf": stopped, "org/m-GGUF:m-Q8_0.gguf": stopped
+    }  # fmt: skip
 
 
 def test_a_download_that_runs_is_known_to_run(hub: FakeHub):

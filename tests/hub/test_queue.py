@@ -173,7 +173,7 @@ def test_what_a_command_has_begun_joins_the_queue_paused(monkeypatch: pytest.Mon
     hub = a_hub(monkeypatch)
     for repo in (ONE, TWO):
         pulls.begin(a_repository(repo), PullRequest(repo))
-    pulls.stop(ONE, "interrupted")
+    pulls.stop(a_repository(ONE), "interrupted")
     with a_queue() as queue:
         queue.find_unfinished()
         queue.find_unfinished()
@@ -189,7 +189,6 @@ FAULTS = [
         DoesNotFit("The disk is full.", hint="Free some space, then repeat the command."),
         "The disk is full. Free some space, then repeat the command.",
     ),
-    (PullError("The hub stopped answering (30 s).", hint="Repeat the command."), "The hub stopped answering (30 s)."),
     (OSError("closed"), "The download's process ended."),
 ]
 

@@ -9,9 +9,8 @@ from time import sleep
 import pytest
 from msgspec.structs import replace
 
-from localspec.core.errors import PullError
+from localspec.core.errors import HubAway
 from localspec.hub import blobs, pulls
-from localspec.hub.faults import LATER, NO_ROUTE, OWN_FAULT, STOPPED
 from localspec.hub.queue import Download, Downloads, kept_downloads
 from localspec.hub.records import AskPull, Go, Progress, PullRequest, RemoteFile, Repository, Retrying
 from tests.support.paced_hub import PacedHub
@@ -20,11 +19,12 @@ from tests.support.scripted_hub import GB, a_plan, a_pulled, a_repository
 LONGEST, LOOK_SECONDS = 60.0, 0.002
 ONE, SMALL = "org/one", "org/small"
 HALF = Progress(ONE, "downloading", 2 * GB, 4 * GB, bytes_per_second=88e6, eta_s=23.0)
-UNREACHABLE = PullError(NO_ROUTE.message, hint=NO_ROUTE.hint)
+UNREACHABLE = HubAway("There is no route to the hub.", hint="Check the connection.")
 OF_THE_HUB = (
     UNREACHABLE,
-    PullError(f"{OWN_FAULT} (status 503).", hint=LATER),
-    PullError(f"{STOPPED} the hub answered 503."),
+    HubAway("The hub has a fault of its own (status 503).", hint="Wait a minute."),
+    HubAway("The download stopped: the hub answered 503."),
+    HubAway("The hub stopped answering (30 s).", hint="Repeat the command to go on."),
 )
 SIZE = 4_000
 
@@ -50,7 +50,7 @@ def has_bytes(repository: Repository, count: int) -> None:
 def begun(repository: Repository, request: PullRequest) -> None:
     """By a process that was killed."""
     pulls.begin(repository, request)
-    pulls.stop(repository.repo, pulls.INTERRUPTED)
+    pulls.stop(repository, pulls.INTERRUPTED)
 
 
 def test_after_a_kill_it_shows_the_bytes_that_are_on_the_disk():
@@ -79,10 +79,35 @@ def test_a_pair_is_one_download_with_the_bytes_of_both(is_known: bool):
     queue = Downloads(lambda _: None)
     queue.find_unfinished()
     assert [(item.done, item.total) for item in queue.items] == [(3_000, 2 * SIZE)]
-    pulls.finish(ONE)
+    pulls.finish(target)
     queue.find_unfinished()
     queue.close()
     assert [(item.done, item.total) for item in queue.items] == [(SIZE + 1_000, 2 * SIZE)]
+
+
+def one_gguf(quant: str, letter: str) -> Repository:
+    return a_repository(ONE, files=(RemoteFile(f"m-{quant}.gguf", SIZE, letter * 64),))
+
+
+def test_each_file_of_a_gguf_repository_is_a_download_of_its_own():
+    """And each revision: one that is begun, complete or dropped leaves the others unfinished."""
+    requests = [PullRequest(ONE, variant="Q4_0"), PullRequest(ONE, variant="Q8_0"), PullRequest(ONE, "v1")]
+    repositories = [one_gguf("Q4_0", "a"), one_gguf("Q8_0", "b"), replace(one_file(ONE, "c"), revision="v1")]
+    for repository, request in zip(repositories, requests, strict=True):
+        begun(repository, request)
+        has_bytes(repository, 1_000)
+    assert {(one.name, one.done, one.total) for one in pulls.unfinished()} == {
+        (f"{ONE}:Q4_0", 1_000, SIZE), (f"{ONE}:Q8_0", 1_000, SIZE), (f"{ONE}@v1", 1_000, SIZE)
+    }  # fmt: skip
+    queue = Downloads(lambda _: None)
+    queue.find_unfinished()
+    assert {item.key for item in queue.items} == {f"{ONE}:Q4_0", f"{ONE}:Q8_0", f"{ONE}@v1"}
+    queue.drop(f"{ONE}@v1")
+    queue.close()
+    pulls.finish(repositories[1])
+    assert [one.request for one in pulls.unfinished()] == [requests[0]]
+    pulls.forget(ONE)
+    assert [one.request for one in pulls.unfinished()] == [None], "parts of dropped downloads"
 
 
 def test_what_has_come_is_kept_when_the_program_ends(monkeypatch: pytest.MonkeyPatch):

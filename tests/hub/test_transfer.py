@@ -17,7 +17,7 @@ import pytest
 from huggingface_hub import constants, hf_hub_download
 from huggingface_hub.file_download import http_get
 
-from localspec.core.errors import PullError
+from localspec.core.errors import HubAway, PullError
 from localspec.core.events import Notice
 from localspec.hub import blobs
 from localspec.hub.part import Part
@@ -252,6 +252,24 @@ def test_a_hub_that_never_answers_ends_it_with_a_sentence(hub: FakeHub, kind: st
     assert part_bytes() >= 2 * MEBI or blobs.blob(NAME, LARGE).exists()
 
 
+def test_a_hub_that_goes_away_before_the_files_are_linked_is_asked_again(hub: FakeHub):
+    """The library returns the folder as far as it goes, and does not say why."""
+    for kind in ("tree", "info"):
+        hub.always(kind, Answer(503))  # type: ignore[arg-type]
+    with pytest.raises(HubAway, match=r"The download stopped: the hub answered 503\.") as fault:
+        transferred()
+    assert fault.value.hint == "3 MB are kept; repeat to go on."
+    hub.forget()
+    reasons = []
+    for event in Transfer(as_planned(MODEL), deadlines=PATIENT).events():
+        if isinstance(event, Retrying):
+            reasons.append(event.reason)
+            hub.switches.instead.clear()
+    assert reasons == ["the hub answered 503"]
+    assert is_whole()
+    assert not hub.seen("cdn")
+
+
 def test_a_line_that_falls_silent_in_the_middle_ends_it(hub: FakeHub):
     """Check 5."""
     hub.switches.hold_after = 2 * MEBI
@@ -294,7 +312,7 @@ def test_a_full_disk_says_what_is_kept_and_what_to_free(hub: FakeHub):
         transferred()
     assert fault.value.message == "The disk is full: 2 MB of 3 MB are kept."
     shown = "(localspec ls --unfinished shows 1 MB of others' parts)"
-    assert fault.value.hint == f"Free 1 MB {shown}, then repeat."
+    assert fault.value.hint == f"Free 1.1 GB {shown}, then repeat."  # what the next try wants to be free
     assert fault.value.exit_code == 7
     assert part_bytes() == 2_000_000
     hub.forget()

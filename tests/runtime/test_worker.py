@@ -202,6 +202,16 @@ def printed(log: Path, program: str) -> str:
     return log.read_text()
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is always full is Linux's")
+def test_a_full_disk_of_the_log_stops_nothing():
+    child = "import sys\nfrom localspec.runtime.worker import quieten\n"
+    child += (
+        "import os\nheard = os.dup(1)\nquieten('/dev/full')\nprint('lost')\nsys.stdout.flush()\nos.write(heard, b'on')"
+    )
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, check=False)
+    assert done.stdout == b"on"
+
+
 def test_the_childs_prints_go_to_the_log(tmp_path: Path):
     program = """
 print("a library prints")

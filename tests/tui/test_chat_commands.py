@@ -343,7 +343,7 @@ async def test_what_is_sent_ends_the_sentence_about_what_was_sent_before():
         await stage.asks("/k 99", "Write /k auto")
         await stage.pilot.press("backspace", "backspace", "3", "enter")
         await stage.until(lambda: stage.engine.wishes)
-        assert stage.chat.status.hint == ""
+        assert stage.chat.status.hint == "Speculation: on, 3 at a time"
 
 
 @pytest.mark.slow

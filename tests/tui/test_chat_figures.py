@@ -79,11 +79,11 @@ def test_a_stop_text_that_ended_an_answer_is_named():
 
 def test_a_speed_up_below_one_beside_a_high_acceptance_says_why_where_the_figure_is():
     """Nearly all drafts accepted, and slower: what a step takes says why."""
-    reason = "×0.83: a step brings 3.4 tokens and takes the time of 4.1"
+    reason = "×0.83: a round yields 3.4 tokens and takes the time of 4.1"
     slow = changed(speedup=0.83, draft_n_accepted=418, draft_n_rejected=22)
     assert summary(slow).endswith(f"95 % of 440 drafted accepted · {reason}")
     assert against(slow, 0.06, 12).endswith(f"(12 probes). {reason}")
-    assert "a step brings" not in summary(changed(speedup=0.999))
+    assert "a round yields" not in summary(changed(speedup=0.999))
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_the_length_is_that_of_most_of_the_last_drafts():
 
 def test_why_auto_does_not_draft():
     drafted, plain = [step("a", "b", "c")] * 4, [PLAIN] * RECENT
-    assert why_off(AUTO, [*drafted, *plain]) == "draft costs 20 % of a step, accepts 67 %"
+    assert why_off(AUTO, [*drafted, *plain]) == "draft costs 20 % of a round, accepts 67 %"
     assert why_off(AUTO, [*plain, *drafted * 4]) == ""
     assert why_off(AUTO, plain) == "", "nothing was drafted: nothing is known"
     assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own wish"
@@ -182,7 +182,7 @@ def test_why_auto_does_not_draft():
 async def test_when_auto_drafts_no_more_it_says_why():
     async with open_chat(ScriptedEngine(SLOW), size=(120, 24)) as stage:
         await stage.send("hi")
-        await stage.sees("Drafting is paused: draft costs 20 % of a step, accepts 67 %.")
+        await stage.sees("Drafting is paused: draft costs 20 % of a round, accepts 67 %.")
         await stage.until(lambda: stage.chat.state.phase == "idle")
         stage.chat.status.end_hint()
         await stage.sees("⇐ guide-draft, paused · cpu")

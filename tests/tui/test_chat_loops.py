@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.core.events import AnyEvent
-from localspec.history import History
+from localspec.history import History, recall
 from localspec.tui.chat.repetition import TIMES
 from tests.support.chat_stage import kept_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -34,13 +34,26 @@ async def test_an_answer_that_repeats_itself_is_stopped_and_goes_on_when_it_is_a
         assert said.text == TIMES * LINE
         assert said.made is not None
         assert said.made.stats.finish_reason == "stop"
+        await stage.sees("stopped: it repeats itself · ")
         engine.permit()
         await stage.send("/continue")
         await stage.until(lambda: said.text == (TIMES + 12) * LINE and stage.chat.state.phase == "idle")
         assert engine.requests[-1].continues
         assert stage.seen.count(STOPPED) <= 1, "it was not stopped again"
+        assert "repeats itself" not in said.line
         await stage.send("Name a colour.")
         await stage.hints("The answer was cut after max_tokens. /continue goes on.")
     with History() as history:
         opened = history.open(history.chats()[0].id)
     assert [message.status for message in opened.branch if message.role == "assistant"] == ["done", "length"]
+
+
+async def test_why_it_was_stopped_is_there_when_the_chat_is_opened_again():
+    engine = ScriptedEngine(looping(40), paused=True)
+    async with kept_chat(engine, size=(100, 30)) as stage:
+        engine.permit(2 + TIMES)
+        await stage.ready()
+        await stage.asks("Who are you?", STOPPED)
+        await stage.ready()
+    async with kept_chat(ScriptedEngine(answer()), past=recall(), size=(100, 30)) as stage:
+        await stage.sees("stopped: it repeats itself · ")

@@ -202,7 +202,7 @@ async def test_a_bench_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatc
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/bench")
-        await stage.sees("The bench failed: It ␛[2J broke.", "idle")
+        await stage.sees("The benchmark failed: It ␛[2J broke.", "idle")
 
 
 async def test_a_bench_that_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
@@ -210,7 +210,7 @@ async def test_a_bench_that_cannot_be_started_is_one_sentence(monkeypatch: pytes
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/bench")
-        await stage.sees("The bench could not be started (No such file or directory).", "idle")
+        await stage.sees("The benchmark could not be started (No such file or directory).", "idle")
 
 
 async def test_the_bench_waits_until_an_answer_has_ended():

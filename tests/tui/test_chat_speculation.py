@@ -80,11 +80,24 @@ async def test_f5_goes_round_and_the_header_says_what_the_engine_does():
         assert not stage.engine.requests
 
 
+async def test_at_eighty_columns_the_state_line_says_what_was_chosen():
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 24)) as stage:
+        await stage.ready()
+        for mode in ("off", "on", "auto"):
+            await stage.pilot.press("f5")
+            await stage.hints(f"Speculation: {mode}")
+        for typed, hint in [("/k 5", "Speculation: on, 5 at a time"), ("/spec off", "Speculation: off")]:
+            await stage.send(typed)
+            await stage.hints(hint)
+
+
 async def test_pressed_in_an_answer_it_changes_the_rest_of_it():
     engine = ScriptedEngine(HELLO, paused=True)
     async with open_chat(engine) as stage:
         await stage.begins("hi")
         await stage.pilot.press("f5")
+        await stage.hints("Speculation: off")
+        stage.chat.status.end_hint()
         await stage.sees("speculation off", "generating")
         engine.permit()
         await stage.sees("Bye.", "idle", "speculation off")
@@ -243,6 +256,15 @@ async def test_what_was_cut_may_go_on_however_it_was(reason: FinishReason):
         await stage.send("/continue")
         await stage.sees("Hello thereld. Bye.", "idle")
         await stage.until(lambda: not stage.chat.query(".-failed"))
+
+
+async def test_what_a_stop_text_ended_may_go_on():
+    ended = msgspec.structs.replace(totals(CUT, "stop"), stop_text="###")
+    async with open_chat(ScriptedEngine([*CUT, Done("stop", ended)], MORE)) as stage:
+        await stage.asks("hi", "ended by the stop text “###”")
+        await stage.ready()
+        await stage.asks("/continue", "Hello thereld. Bye.")
+        await stage.until(lambda: "ended by" not in stage.seen)
 
 
 async def test_an_answer_that_ended_by_itself_does_not_go_on():

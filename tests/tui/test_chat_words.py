@@ -18,6 +18,7 @@ from localspec.tui.chat.chat_words import chat_words
         ("Try: localspec chat x --quant int8", "Try: /quant int8"),
         ("Use --k auto, heuristic, or 0 to 16.", "Use /k auto, heuristic, or 0 to 16."),
         ("Try --temperature 0.8.", "Try /set temperature=0.8."),
+        ("Try --repetition-penalty 1.1.", "Try /set repetition_penalty=1.1."),
         ("Fetch it: localspec pull ORG/NAME", "^O, Hub, finds and downloads it."),
         ("no flag here -- none, and a-b--c neither", "no flag here -- none, and a-b--c neither"),
         ("Chat without saving (localspec chat --no-history).", "Chat without saving (localspec chat --no-history)."),

@@ -27,7 +27,7 @@ WHAT_VARIES = "a word of it"
 QUOTING = [
     unknown("spek"),
     "Copied. If pasting fails, the text is also in /home/someone/.local/state/localspec/copied.txt.",
-    "Drafting is paused: draft costs 31 % of a step, accepts 12 %.",
+    "Drafting is paused: draft costs 31 % of a round, accepts 12 %.",
 ]
 
 

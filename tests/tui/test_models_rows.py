@@ -124,8 +124,8 @@ def test_a_path_that_is_too_long_is_its_last_part_in_one_readable_line():
     ("states", "words"),
     [
         (["right"], "1 file has the hub's hash."),
-        (["right", "right", "unknown"], "2 files have the hub's hashes; of 1 none is known."),
-        (["unknown"], "no hash is known of its 1 file; their format and length are right."),
+        (["right", "right", "unknown"], "2 files have the hub's hashes; no hash is known for 1."),
+        (["unknown"], "no hash is known for its 1 file; their format and length are right."),
     ],
 )
 def test_one_file_is_not_counted_as_several(states: list[str], words: str):

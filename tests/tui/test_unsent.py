@@ -69,6 +69,19 @@ async def test_each_chat_has_its_own():
     assert unsent() == []
 
 
+async def test_that_it_is_there_is_not_said_in_the_next_chat(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("localspec.tui.panels.stats_line.HINT_SECONDS", 600.0)
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("half a thou")
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await finds(stage, "half a thou")
+        await stage.hints("was not sent")
+        await stage.pilot.press("ctrl+u", "ctrl+n")
+        await stage.until(lambda: not stage.chat.status.hint)
+        assert not stage.chat.prompt.text
+
+
 async def test_what_was_made_of_an_earlier_message_is_kept_and_that_message_is_not():
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.asks("hi", "Bye.")

@@ -15,7 +15,8 @@ from localspec.hub.records import PullRequest
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A pull as it was typed: `typed` names it in sentences and in the command that goes on with it. `agreed`: that it
-    is downloaded was asked before, so only a licence, the hub's scanners and the fit are asked about."""
+    is downloaded was asked before, of this one and others, so only a licence, the hub's scanners and the fit are asked
+    about."""
 
     typed: str
     request: PullRequest
@@ -44,12 +45,6 @@ class Asked:
         words += ["--quant", weights.weight_format] if weights.weight_format != AUTO else []
         words += ["--ctx", str(weights.ctx)] if weights.ctx else []
         return [*words, *(["--xet"] if request.xet else [])]
-
-
-def typed_words(request: PullRequest) -> str:
-    """A request's model as it is typed."""
-    at, of = f"@{request.revision}" if request.revision else "", f":{request.variant}" if request.variant else ""
-    return f"{request.repo}{at}{of}"
 
 
 def asked_for(typed: str, given: Mapping[str, Any], *, as_json: bool) -> Asked:

@@ -12,11 +12,9 @@ from typing import Self
 from localspec.cli.io import print_note
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import of_words, rate_words, size_words
-from localspec.hub.records import Progress, Retrying
+from localspec.hub.records import STAGES, Progress, Retrying
 
 WIDTH = 20
-STAGES = {"resolving": "asking the hub", "headers": "reading headers", "checking": "checking"}
-STAGES |= {"downloading": "downloading", "linking": "linking"}
 IN_BYTES = ("checking", "downloading")
 
 
@@ -85,7 +83,7 @@ def bar_line(event: Progress) -> str:
     bar = f"{'█' * (WIDTH * event.done // event.total):░<{WIDTH}}"
     parts = [f"  {bar}", amount(event)]
     if event.stage == "checking":
-        parts.append("checking what is here")
+        parts.append(STAGES[event.stage])
     if event.bytes_per_second is not None:
         parts.append(rate_words(event.bytes_per_second))
     if event.eta_s is not None:

@@ -120,9 +120,9 @@ def left_alone(asked: Asked, bar: TransferBar, last: Progress | None) -> int:
 
 
 def failed(fault: LocalspecError, asked: Asked) -> int:
-    """Raises the error again, after its line of JSON; what the user declined is a note."""
+    """Raises the error again, after its line of JSON; what the user declined is a note, but where others follow it."""
     note_failure(fault, asked)
-    if not isinstance(fault, Cancelled):
+    if asked.agreed or not isinstance(fault, Cancelled):
         raise fault
     print_note(str(fault))
     return fault.exit_code

@@ -13,7 +13,8 @@ from localspec.cli import asking
 from localspec.cli.io import print_note
 from localspec.core.errors import NotDownloaded
 from localspec.history import Chat
-from localspec.models.catalog import FETCH, Catalog
+from localspec.models.catalog import FETCH, Catalog, is_path
+from localspec.models.model_paths import means_file
 
 
 @contextmanager
@@ -28,6 +29,17 @@ def own_model_named(chat: Chat | None) -> Iterator[None]:
         hint = f"Go on with another: localspec chat guide --chat {chat.id}"
         fetch = f"{fault.hint}. " if fault.hint.startswith(FETCH) else ""
         raise NotDownloaded(message, hint=f"{fetch}{hint}") from fault
+
+
+@contextmanager
+def model_comes_first(model: str) -> Iterator[None]:
+    """NotDownloaded for what reads as a prompt and as no name says where the model stands."""
+    try:
+        yield
+    except NotDownloaded as fault:
+        if len(model.split()) < 2 or is_path(model) or means_file(model):
+            raise
+        raise NotDownloaded(fault.message, hint="The model comes first: localspec run MODEL PROMPT") from fault
 
 
 def pull_if_missing(model: str, draft: str = "auto") -> None:

@@ -12,8 +12,8 @@ from localspec.hub.records import Fetched, PullPlan, Repository
 from localspec.loading.fit import FitReport
 from localspec.models.catalog import Catalog
 from localspec.models.gguf import stores
+from localspec.models.hub_cache import SHORT_COMMIT
 
-SHORT = 7  # letters of a commit
 GAP = "   "
 WIDTH, SPACE = 80, "\N{NO-BREAK SPACE}"
 
@@ -30,7 +30,7 @@ def plan_text(plan: PullPlan) -> str:
 
 def heading(one: Repository) -> str:
     """A repository's name, commit, licence and gate."""
-    parts = [f"{one_line(one.repo)} @ {one.commit[:SHORT]}", f"licence {one_line(one.licence.words)}"]
+    parts = [f"{one_line(one.repo)} @ {one.commit[:SHORT_COMMIT]}", f"licence {one_line(one.licence.words)}"]
     if one.access.by_hand:
         parts.append("gated: its authors review each request")
     elif one.access.gate != "open":

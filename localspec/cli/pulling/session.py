@@ -11,8 +11,16 @@ from typing import Protocol
 
 from localspec.cli.pulling.asked import Asked
 from localspec.cli.pulling.record import PullRecord, recorded, watched
-from localspec.core.errors import AccessDenied, Cancelled, CheckpointError, DoesNotFit, LocalspecError, PullError
-from localspec.core.events import Failure
+from localspec.core.errors import (
+    AccessDenied,
+    Cancelled,
+    CheckpointError,
+    DoesNotFit,
+    HubAway,
+    LocalspecError,
+    PullError,
+)
+from localspec.core.events import Failure, Notice
 from localspec.hub.licences import acknowledge
 from localspec.hub.plan_words import flagged_sentence
 from localspec.hub.process import HubProcess
@@ -54,7 +62,7 @@ def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
     """The plan, shown; waits for a gate to open if that is wanted. GateClosed where it is closed."""
     gate = ""
     while True:
-        plan = one_plan(hub, asked, show)
+        plan = looked_again(hub, asked, show) if gate else one_plan(hub, asked, show)
         if all(one.access.may_read for one in plan.repositories):
             show.plan(plan)
             return plan
@@ -64,6 +72,19 @@ def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
             show.gate(plan, waits=asked.wait)
         if not asked.wait:
             raise GateClosed(closed.repo, gate)
+        sleep(GATE_SECONDS)
+
+
+def looked_again(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
+    """The plan in a wait of days: a hub that is away is said once, and looked for until it is back."""
+    is_said = False
+    while True:
+        try:
+            return one_plan(hub, asked, show)
+        except HubAway as away:
+            if not is_said:
+                show.event(Notice("warning", away.code, f"{away.message} Access is still checked every 10 minutes."))
+                is_said = True
         sleep(GATE_SECONDS)
 
 

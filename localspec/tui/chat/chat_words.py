@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 
+from localspec.core.requests import SAMPLING_FIELDS
+
 COMMANDS = ("quant", "draft", "k", "preset")  # flags that have a command of the same name
-SAMPLING = ("temperature", "top-k", "top-p", "min-p", "seed")  # flags that /set takes as options
+SAMPLING = [name.replace("_", "-") for name in SAMPLING_FIELDS]  # flags that /set takes as options
 START = re.compile(r"localspec (?:chat|run|bench) [^-\s]\S* (?=--)")
 COMMAND = re.compile(rf"(?<![\w-])--({'|'.join(COMMANDS)})(?![\w-])")
 SETTING = re.compile(rf"(?<![\w-])--({'|'.join(SAMPLING)}) (\d+(?:\.\d+)?)")

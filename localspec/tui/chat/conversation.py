@@ -24,7 +24,6 @@ IDS = count(OWN)
 @dataclass(eq=False)
 class Utterance:
     """One message. An answer has a speaker; `line` is what stands beneath it once it has ended, in the manner `how`.
-    `loops`: it was stopped since it repeated itself.
 
     `rounds` are those that this program saw; of an answer from before they are in the history. `edited`: how many of an
     answer's first characters the user wrote.
@@ -42,7 +41,6 @@ class Utterance:
     how: str = ""
     attachments: tuple[Attachment, ...] = ()
     edited: int = 0
-    loops: bool = False
 
     @property
     def by_user(self) -> str:
@@ -61,9 +59,10 @@ class Utterance:
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the answer has text and was cut before the model ended it, or repeats itself."""
-        is_cut = self.made is None or self.made.stats.finish_reason != "stop"
-        return bool(self.text) and (is_cut or self.loops or bool(repeated(self.text)))
+        """Whether the answer has text and was cut before the model ended it, by a stop text too, or repeats itself."""
+        stats = self.made.stats if self.made else Stats()
+        is_cut = stats.finish_reason != "stop" or bool(stats.stop_text) or stats.loops
+        return bool(self.text) and (is_cut or bool(repeated(self.text)))
 
     @property
     def is_kept(self) -> bool:

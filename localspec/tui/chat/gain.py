@@ -41,7 +41,7 @@ def cost(stats: Stats) -> str:
     if stats.speedup is None or round(stats.speedup, 2) >= 1:
         return ""
     brings, costs = stats.tokens_per_step, stats.tokens_per_step / stats.speedup
-    return f"×{stats.speedup:.2f}: a step brings {brings:.1f} tokens and takes the time of {costs:.1f}"
+    return f"×{stats.speedup:.2f}: a round yields {brings:.1f} tokens and takes the time of {costs:.1f}"
 
 
 def against(stats: Stats, band: float | None, probes: int) -> str:

@@ -21,7 +21,7 @@ def licences(model_key: str) -> str:
     """The licence of the program, and of this model as far as its folder names one."""
     try:
         path = Catalog.load().resolve(model_key).path
-        return OURS if is_ours(path) else f"{OURS}\n{one_line(model_key)}: {said(path)}"
+        return OURS if is_ours(path) else f"{OURS}\n{one_line(model_key)}: {licence_words(path)}"
     except (LocalspecError, OSError) as fault:
         return f"{OURS}\nThe model's folder cannot be read: {fault}"
 
@@ -30,7 +30,8 @@ def is_ours(folder: Path) -> bool:
     return folder.is_relative_to(paths.packaged("assets/guide"))
 
 
-def said(path: Path) -> str:
+def licence_words(path: Path) -> str:
+    """Says where the model's licence is named, or that it is not."""
     folder = path if path.is_dir() else path.parent
     found = [f"its card says {name}"] if (name := on_card(folder / "README.md")) else []
     found += [f"see {folder / file.name}" for file in sorted(folder.iterdir()) if NAMED.match(file.name)]

@@ -13,10 +13,10 @@ from localspec.hub.licences import acknowledge, must_acknowledge
 from localspec.hub.plan_words import flagged_sentence, offer_words, template_words
 from localspec.hub.records import PullPlan, Repository
 from localspec.loading.fit import FitReport
+from localspec.models.hub_cache import SHORT_COMMIT
 
 BOTH, ALONE, PAGE = "both", "alone", "page"
 VARIANT = "variant:"
-SHORT_COMMIT = 7
 
 
 def plan_lines(plan: PullPlan) -> list[str]:

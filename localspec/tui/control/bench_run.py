@@ -75,7 +75,7 @@ async def measured(command: Sequence[str], tell: Callable[[Loading], object]) ->
             *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE
         )
     except OSError as fault:
-        raise EngineError(f"The bench could not be started ({fault.strerror or type(fault).__name__}).") from fault
+        raise EngineError(f"The benchmark could not be started ({fault.strerror or type(fault).__name__}).") from fault
     assert process.stdout is not None  # both are pipes
     assert process.stderr is not None
     try:
@@ -87,11 +87,11 @@ async def measured(command: Sequence[str], tell: Callable[[Loading], object]) ->
             await process.wait()
     if process.returncode:
         last = (complaint.decode(errors="replace").strip().splitlines() or ["It printed no error."])[-1]
-        raise EngineError(f"The bench failed: {one_line(last).removeprefix('error: ')}")
+        raise EngineError(f"The benchmark failed: {one_line(last).removeprefix('error: ')}")
     try:
         return msgspec.json.decode(figures, type=Measured)
     except msgspec.DecodeError as fault:
-        raise EngineError(f"The bench's figures cannot be read ({fault}).", hint="Try: localspec bench") from fault
+        raise EngineError(f"The benchmark's figures cannot be read ({fault}).", hint="Try: localspec bench") from fault
 
 
 async def last_line(lines: asyncio.StreamReader, tell: Callable[[Loading], object]) -> bytes:

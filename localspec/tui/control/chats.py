@@ -72,6 +72,7 @@ class Chats:
 
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""
+        self.feedback.status.end_hint()
         self.branches.leave()
         self.finding.close()
         self.state.forget_figures()

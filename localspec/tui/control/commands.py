@@ -153,7 +153,7 @@ COMMANDS = (
     ),
     Command(
         "draft",
-        "what could draft for this model, and what it brings; or choose it",
+        "list drafters for this model and their speed-up, or choose one",
         lambda chat, typed: chat.drafters.draft(typed),
         f"[{', '.join(table.usages())}, key, folder, file or off]",
         choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
@@ -165,7 +165,7 @@ COMMANDS = (
         "[format]",
         choices=(AUTO, *LISTED),
     ),
-    Command("why", "what drafts for this model, what could, and what it brings", lambda chat, _: chat.drafters.show()),
+    Command("why", "the drafter, what else could draft, and their speed-up", lambda chat, _: chat.drafters.show()),
     Command("bench", "measure the speed with and without drafting", lambda chat, _: chat.measuring.bench()),
     Command("fit", "memory that this model needs, by format", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
     Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),

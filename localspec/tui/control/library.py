@@ -231,9 +231,9 @@ def right_words(found: FilesVerified) -> str:
     unknown = sum(file.state == "unknown" for file in found.files)
     known = len(found.files) - unknown
     if not known:
-        return f"no hash is known of its {count(unknown, 'file')}; their format and length are right."
+        return f"no hash is known for its {count(unknown, 'file')}; their format and length are right."
     have = f"{known} files have the hub's hashes" if known > 1 else "1 file has the hub's hash"
-    return f"{have}{f'; of {unknown} none is known' if unknown else ''}."
+    return f"{have}{f'; no hash is known for {unknown}' if unknown else ''}."
 
 
 def not_ours(model: Shelved) -> str:

@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from localspec.core.errors import LocalspecError, UsageError
-from localspec.core.events import Notice, Ready
+from localspec.core.events import Ready
 from localspec.core.requests import SamplingOptions, Template
 from localspec.core.sanitize import one_line
 from localspec.models import named_templates
@@ -19,12 +19,7 @@ from localspec.tui.control.parts import Parts
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker
 
-NO_TEMPLATE = Notice(
-    "info",
-    "no_template",
-    "This is a base model without a chat template: it completes the text.",
-    "/template chatml overrides.",
-)
+NO_TEMPLATE = msgspec.structs.replace(named_templates.NO_TEMPLATE, hint="/template chatml overrides.")
 NO_SYSTEM = "There is no system prompt. Set one: /system TEXT"
 THEME_KEPT = "Theme {name}, also at the next start: it is ui.theme in config.toml."
 SYSTEM_REMOVED = "The system prompt is removed, from the next question on."

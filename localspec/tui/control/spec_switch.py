@@ -37,6 +37,12 @@ def of_length(typed: str) -> SpecWish | None:
     return None if length is None else SpecWish.of(length)
 
 
+def chosen(wish: SpecWish) -> str:
+    """The choice in words: `Speculation: on, 5 at a time`."""
+    fixed = wish.mode == "on" and isinstance(wish.k, int)
+    return f"Speculation: {wish.mode}, {wish.k} at a time" if fixed else f"Speculation: {wish.mode}"
+
+
 def lack(spec: SpecCard | None) -> str:
     """The reason why speculation cannot be switched; "" if it can."""
     if spec is None:

@@ -61,7 +61,7 @@ class Speculation:
         self.steer(spec_switch.of_length(argument), spec_switch.LENGTHS)
 
     def steer(self, wish: SpecWish | None, usage: str) -> None:
-        """Ask the engine; it says when it does so, and the lines follow what it says."""
+        """Ask the engine, and say what was chosen: of a narrow header the end is cut. The lines follow what it does."""
         if lack := spec_switch.lack(self.state.spec):
             self.feedback.refuse(lack)
         elif wish is None or self.engine.feed is None:
@@ -69,6 +69,7 @@ class Speculation:
         else:
             self.wish = self.chosen = wish
             self.engine.feed.steer(wish)
+            self.feedback.hint(spec_switch.chosen(wish))
 
     # --- the comparison
 

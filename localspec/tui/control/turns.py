@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from localspec.core.errors import ContextOverflow, RemoteError
+from localspec.core.errors import ENGINE_STOPPED, ContextOverflow, RemoteError
 from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
@@ -30,7 +30,7 @@ from localspec.tui.transcript.markers import Note
 WAITING = "One message is waiting already; this one stays here."
 REPEATED = "The same text as before: at temperature 0, or with a seed, it never changes. Try: /set temperature=0.8"
 NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
-DIED = "The engine stopped. Press {reload} to load it again."
+DIED = f"{ENGINE_STOPPED} Press {{reload}} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
 NOT_REACHED = "Not connected: {reload} tries again."
 NO_ANSWER = "There is no answer to continue. {retry} asks for one."
@@ -201,7 +201,6 @@ class Turns:
     def watch(self, said: Utterance) -> None:
         """Watches the answer for a loop; one that goes on may go on with what it repeats already."""
         self.repetition, self.loops = Repetition(said.text), False
-        said.loops = False
 
     async def draw(self) -> bool:
         """Show what was written; whether some of it has to wait for a later frame."""
@@ -221,14 +220,14 @@ class Turns:
         if answer is None and self.state.phase == "loading":
             return  # the end of an answer that was broken off for another drafter
         if loops := self.loops and said is not None and done.finish_reason == "cancelled":
-            done = Done("stop", replace(done.stats, finish_reason="stop"))
+            done = Done("stop", replace(done.stats, finish_reason="stop", loops=True))
+            self.state.tally.add(done)
         words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"
         if answer is not None:
             await answer.finish(self.recorder.whole(done.stats))
             await self.end_turn(done.finish_reason)
         self.state.enter("idle", words)
-        if said is not None and loops:
-            said.loops = True
+        if loops:
             await self.feedback.inform(LOOPS)
         elif said is not None and done.finish_reason == "length":
             self.feedback.hint(CUT)
@@ -265,7 +264,7 @@ class Turns:
     async def lose_engine(self) -> None:
         """The engine's process is gone."""
         if self.state.answer is not None:
-            await self.fail(Failure(code="engine_died", message="The engine stopped."))
+            await self.fail(Failure(code="engine_died", message=ENGINE_STOPPED))
         failed = NOT_REACHED if self.tuning.server else NOT_LOADED
         self.state.enter("gone", self.feedback.with_keys(failed if self.state.exit_code else DIED))
 

@@ -22,7 +22,7 @@ WIDEST_USAGE, WIDEST_PATH = 26, 60
 CHOSEN, OTHER = "› ", "  "
 PATIENCE_SECONDS = 1.0  # with a folder; then what has been read of it is offered
 AT_ONCE = 2000  # names that are searched between two keys; more are searched in a thread
-MORE = "and others: type on"
+MORE = "and more: keep typing"
 
 
 class Completion(Static):

@@ -11,6 +11,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import rate_words, size_words
 from localspec.history.text.columns import cells, cut
 from localspec.hub.queue import Download, State
+from localspec.hub.records import STAGES
 from localspec.tui.panels.hub_rows import QUIET, padded, short
 
 WIDE, WIDE_BAR, BAR = 100, 16, 10  # columns
@@ -19,7 +20,6 @@ SIGN, GAP = 2, 2  # columns: of a sign, and between two others
 RATE = 30  # columns that share, rate and time left may come to have
 SIGNS = {"downloading": "↓", "retrying": "!", "waiting": "·", "paused": "⏸", "failed": "!", "done": "✓"}
 STOPPED: tuple[State, ...] = ("paused", "failed")
-STAGES = {"resolving": "asking the hub", "headers": "reading headers", "checking": "checking what is here"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +140,8 @@ def detail(item: Download, waited: float) -> str:
 
 def rest(item: Download, running: Download | None) -> str:
     match item.state:
-        case "downloading" if item.stage in STAGES:
+        case "downloading" if item.stage in STAGES and item.stage != "downloading":
             return STAGES[item.stage]
-        case "downloading" if item.stage == "linking":
-            return "putting it together"
         case "downloading":
             speed = rate_words(item.bytes_per_second) if item.bytes_per_second else ""
             left = duration(item.eta_s) if item.eta_s is not None else ""

@@ -23,6 +23,7 @@ from localspec.core.sanitize import one_line
 from localspec.hub.environment import is_offline, page_of
 from localspec.hub.queue import Downloads
 from localspec.hub.records import (
+    STAGES,
     AskFit,
     AskPair,
     AskPull,
@@ -38,7 +39,7 @@ from localspec.hub.records import (
 )
 from localspec.tui.control.hub_link import Answered, HubLink
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.panels.download_rows import STAGES, here_words
+from localspec.tui.panels.download_rows import here_words
 from localspec.tui.panels.field import LONGEST, Field
 from localspec.tui.panels.hub_rows import Listing, detail, listed
 from localspec.tui.panels.hub_search import Search
@@ -157,7 +158,7 @@ class HubTab(Vertical):
             case PullPlan() as plan if isinstance(message.question, AskPull):
                 self.take_plan(message.question.request, plan)
             case Progress() as progress:
-                self.state.wait(f"{one_line(progress.repo)}: {STAGES.get(progress.stage, progress.stage)}…")
+                self.state.wait(f"{one_line(progress.repo)}: {STAGES[progress.stage]}…")
             case LocalspecError() as fault:
                 self.fail(message.question, fault)
 
@@ -286,7 +287,7 @@ class HubTab(Vertical):
     def plan(self, request: PullRequest) -> None:
         """Find out all there is to know before a download."""
         self.planning = request.repo
-        self.state.wait(f"{one_line(request.repo)}: asking the hub…")
+        self.state.wait(f"{one_line(request.repo)}: {STAGES['resolving']}…")
         self.facts.ask(AskPull(request))
 
     def take_plan(self, request: PullRequest, plan: PullPlan) -> None:

@@ -22,6 +22,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.history.text.columns import GAP, cells, columns, cut, fitted
 from localspec.history.text.lists import model_name
+from localspec.models.hub_cache import SHORT_COMMIT
 from localspec.tui.panels.key_lists import KeyList, ModelList
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ LOOKING = "Looking for models…"
 NONE_FOUND = "No models were found on this machine."
 PACE = 0.1  # seconds between what is shown while more is looked for
 WIDE = 100  # columns from which origin and last use have their own
-SHORT_COMMIT = 7
 LEAST_NAME, LEAST_OTHER, AROUND = 10, 12, 7  # columns: of a name, of an origin or a last use, and of mark and edges
 STAYING = 3  # columns that stay whole: format, size and fit
 

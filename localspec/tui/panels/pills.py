@@ -67,9 +67,9 @@ class Pills(Chips):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter,v", "look", "Read the file", show=False, id="files.open"),
-        Binding("left", "choose(-1)", "The file before", show=False, id="files.previous"),
-        Binding("right", "choose(1)", "The next file", show=False, id="files.next"),
-        Binding("backspace,delete", "drop", "Take the file away", show=False, id="files.drop"),
+        Binding("left", "choose(-1)", "Previous file", show=False, id="files.previous"),
+        Binding("right", "choose(1)", "Next file", show=False, id="files.next"),
+        Binding("backspace,delete", "drop", "Remove the file", show=False, id="files.drop"),
         Binding("down", "leave", "Back to the prompt", show=False, id="files.leave"),
     ]
 

@@ -50,7 +50,7 @@ class Prompt(TextArea, inherit_bindings=False):
         Binding(  # as in a shell
             "ctrl+underscore,ctrl+slash,super+z", "undo", "Undo what was typed", show=False, id="typing.undo"
         ),
-        Binding("shift+tab", "stay", "To the panel before; while you write: nothing", show=False, id="stay"),
+        Binding("shift+tab", "stay", "Previous panel; does nothing while you write", show=False, id="stay"),
         Binding(
             "up",
             "cursor_up",

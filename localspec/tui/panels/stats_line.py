@@ -46,6 +46,8 @@ def ending(stats: Stats) -> str:
     """How it ended; "" where the model ended it."""
     if stats.stop_text:
         return f"ended by the stop text “{one_line(stats.stop_text)}”"
+    if stats.loops:
+        return "stopped: it repeats itself"
     return ENDINGS.get(stats.finish_reason, "") if stats.finish_reason else ""
 
 

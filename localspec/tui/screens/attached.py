@@ -26,8 +26,8 @@ class AttachedScreen(ModalScreen[None]):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close", show=False, id="attached.close"),
-        Binding("left", "turn(-1)", "The file before", show=False, id="attached.previous"),
-        Binding("right", "turn(1)", "The next file", show=False, id="attached.next"),
+        Binding("left", "turn(-1)", "Previous file", show=False, id="attached.previous"),
+        Binding("right", "turn(1)", "Next file", show=False, id="attached.next"),
     ]
 
     def __init__(self, attachments: Sequence[Attachment], number: int = 0) -> None:

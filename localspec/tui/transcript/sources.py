@@ -23,17 +23,17 @@ SOURCES: dict[Source, Look] = {
     "draft": Look(
         "draft",
         "italic $token-draft",
-        "by the drafter; paler the further on in its draft, which the mouse says",
+        "by the drafter; the later in its draft, the paler; hover to see the position",
     ),
     "bonus": Look("bonus", "bold $token-bonus", "by the target, after a draft that was right as a whole"),
-    "fix": Look("fix", "underline $token-fix", "by the target, where the draft was wrong; point at it with the mouse"),
+    "fix": Look("fix", "underline $token-fix", "by the target, where the draft was wrong; hover to see the draft"),
     "plain": Look("plain", "$foreground", "by the target, in a round without a draft"),
     "edited": Look("«edited»", "bold italic $token-edited", "by you: the answer was edited; in no figure"),
 }
 LOOKED_UP = Look(
     "look-up",
     "italic underline $token-draft",
-    "by look-up: copied from where it stood before, which the mouse says",
+    "by look-up: copied from earlier text; hover to see where",
 )
 ALL = (SOURCES["draft"], LOOKED_UP, *(look for source, look in SOURCES.items() if source != "draft"))
 REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
