@@ -9,6 +9,7 @@ from localspec.core.sanitize import one_line
 LISTS, PULLS, DELETES = "localspec ls", "localspec pull MODEL", "localspec rm MODEL"
 CHATS, ANSWERS = "localspec chat", 'localspec run MODEL "your question"'
 SHOWS, SETTINGS, CHECKS = "localspec show MODEL", "localspec config", "localspec doctor"
+ALL_SETTINGS = "localspec config show"
 SYNONYMS = {
     **dict.fromkeys(("list", "models", "list-models", "library", "tags"), LISTS),
     **dict.fromkeys(("download", "get", "fetch", "install", "add"), PULLS),
@@ -17,6 +18,7 @@ SYNONYMS = {
     **dict.fromkeys(("ask", "prompt", "generate", "complete", "exec"), ANSWERS),
     **dict.fromkeys(("info", "inspect"), SHOWS),
     **dict.fromkeys(("settings", "set"), SETTINGS),
+    **dict.fromkeys(("config get", "config list", "config ls"), ALL_SETTINGS),
     **dict.fromkeys(("status", "check"), CHECKS),
     "benchmark": "localspec bench MODEL",
     "server": "localspec serve",
@@ -33,9 +35,11 @@ ELSEWHERE = {
 
 def ours(fault: click.UsageError) -> str:
     """A sentence for a command of another program, with ours; "" for every other fault."""
-    if not isinstance(fault, click.NoSuchCommand) or (fault.ctx and fault.ctx.parent):
+    if not isinstance(fault, click.NoSuchCommand):
         return ""
-    name = fault.command_name.lower()
+    groups = fault.ctx.command_path.split()[1:] if fault.ctx else []
+    typed = " ".join((*groups, fault.command_name))
+    name = typed.lower()
     if name in ELSEWHERE:
         return ELSEWHERE[name]
-    return f"There is no command '{one_line(fault.command_name)}'. Try: {SYNONYMS[name]}" if name in SYNONYMS else ""
+    return f"There is no command '{one_line(typed)}'. Try: {SYNONYMS[name]}" if name in SYNONYMS else ""

@@ -47,6 +47,7 @@ from localspec.tui.themes import Look, colours, look, unknown
 NO_SCREENS = ("", "dumb", "unknown")
 NO_LOOK = Look()
 NO_SUSPENDING = "The chat cannot be suspended here."
+ENDS = [number for number in signal.Signals if number.name in {"SIGTERM", "SIGHUP"}]  # Windows has no SIGHUP
 NO_WARNINGS = "ignore::UserWarning"
 PALETTE_CLOSES = 0.1  # seconds, before a picture is taken of what is below
 
@@ -91,7 +92,8 @@ class ChatApp(KeyedApp):
 
     def on_mount(self) -> None:
         with suppress(RuntimeError, ValueError):  # Windows, or a thread that is not the first
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self.end)
+            for number in ENDS:
+                asyncio.get_running_loop().add_signal_handler(number, self.end, number)
         self.theme_changed_signal.subscribe(self, self.remember)
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # the shell wrote over the screen
         wrong = unknown(self.tuning.config.ui.provenance, self.theme_variables)
@@ -209,9 +211,10 @@ class ChatApp(KeyedApp):
         else:
             self.chat.feedback.hint(NO_SUSPENDING)
 
-    def end(self) -> None:
-        """Quits as the user would when the system ends the program: the terminal is left as it was."""
-        self.exit(return_code=128 + signal.SIGTERM)
+    def end(self, number: int) -> None:
+        """Quits as the user would when the system ends the program, or the terminal is closed: what was not sent is
+        kept, and the terminal is left as it was."""
+        self.exit(return_code=128 + number)
 
     async def action_quit(self) -> None:
         self.exit(return_code=self.chat.state.exit_code)

@@ -30,6 +30,13 @@ def test_a_command_of_another_program_is_answered_with_ours(typed: str, ours: st
     assert "No such command" not in err
 
 
+@pytest.mark.parametrize("typed", [("get", "sampling.temperature"), ("list",)])
+def test_config_is_read_with_show(typed: tuple[str, ...], localspec: Program):
+    code, out, err = localspec("config", *typed)
+    assert (code, out) == (2, "")
+    assert err.endswith(f"There is no command 'config {typed[0]}'. Try: localspec config show\n")
+
+
 def test_no_word_that_is_a_command_of_ours_stands_there():
     assert not {*SYNONYMS, *ELSEWHERE} & {*cli.commands}
 

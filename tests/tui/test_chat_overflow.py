@@ -58,7 +58,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
     async with open_chat(engine, system="Be brief.", size=(80, 40)) as stage:
         await asked(stage, turns=3)
         assert "3,609 tokens [/nope]" in seen(stage)
-        assert "Drop the oldest 2 turns" in seen(stage)
+        assert "Drop the oldest 2 turns, and don't ask again in this chat" in seen(stage)
         await stage.pilot.press(*keys)
         await stage.until(lambda: stage.chat.state.phase == "idle" and len(stage.turns) == 8)
         assert engine.requests[-1].messages == (
@@ -122,7 +122,7 @@ async def test_a_new_chat_takes_the_question_along():
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize(("key", "asks_again"), [("s", False), ("escape", True)])
+@pytest.mark.parametrize(("key", "asks_again"), [("s", False), ("escape", True), ("enter", True)])
 async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again: bool):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], [FULL], HELLO)
     async with open_chat(engine) as stage:
@@ -229,6 +229,6 @@ async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
 async def test_it_fits_in_the_smallest_terminal():
     async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO), size=(60, 16)) as stage:
         await asked(stage, turns=1)
-        for words in ("Cancel, and don't ask again", "Drop the oldest", "New chat", "Esc: cancel"):
+        for words in ("Cancel, and don't ask again", "Drop the oldest", "New chat", "Esc  Cancel"):
             assert words in seen(stage)
         await stage.pilot.press("escape")

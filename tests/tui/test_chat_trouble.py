@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from localspec.core.events import Failure, Notice
-from localspec.history import recall
+from localspec.history import History, recall
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, kept_chat, open_chat
@@ -43,11 +43,20 @@ async def test_when_the_engine_dies_nothing_is_lost_and_a_reload_goes_on():
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no such signal")
-async def test_a_program_that_is_told_to_end_leaves_the_terminal_as_it_was():
-    async with open_chat(ScriptedEngine(HELLO)) as stage:
-        os.kill(os.getpid(), signal.SIGTERM)
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129)])
+async def test_a_program_that_is_told_to_end_leaves_the_terminal_as_it_was_and_keeps_what_was_not_sent(
+    name: str, code: int
+):
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        await stage.write("half a thou")
+        os.kill(os.getpid(), getattr(signal, name))
         await stage.until(lambda: not stage.app.is_running)
-    assert stage.app.return_code == 143
+    assert stage.app.return_code == code
+    with History() as history:
+        unsent = history.take_unsent(None)
+    assert unsent is not None
+    assert unsent.content == "half a thou"
 
 
 async def test_a_failed_start_is_one_sentence_and_its_exit_code():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
+from io import StringIO
 from threading import Event
 from types import SimpleNamespace
 from typing import ClassVar
@@ -154,6 +156,28 @@ def test_a_terminal_that_is_gone_ends_the_program(recording: type[Recording], mo
     driver.run_input_thread()
     assert (driver.heard, signals) == (["x"], [signal.SIGHUP])
     os.close(out)
+
+
+class Gone(StringIO):
+    def write(self, text: str) -> int:
+        raise OSError(errno.EIO, text)
+
+    def flush(self) -> None:
+        self.write("")
+
+    def fileno(self) -> int:
+        return 2
+
+
+@pytest.mark.parametrize("driver", [TerminalDriver, InlineDriver])
+async def test_what_is_written_to_a_terminal_that_is_gone_raises_nothing(
+    driver: type[TerminalDriver | InlineDriver], monkeypatch: pytest.MonkeyPatch
+):
+    """A driver's thread would end with the first error, and the chat, which is ending, wait for it for ever."""
+    monkeypatch.setattr(sys, "__stderr__", Gone())
+    written = driver(ChatApp(ScriptedEngine))._file
+    written.write("x")
+    written.flush()
 
 
 class WritingDriver(TerminalDriver):

@@ -18,11 +18,11 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.core.sanitize import clean, one_line
-from localspec.tui.keys.key_names import shown, with_keys
+from localspec.tui.keys.key_names import shown
 from localspec.tui.screens.too_small import TooSmall
 
 Choice = Literal["stop", "drop-oldest", "new", "model"]
-KEYS = "↑ ↓ Enter, or a letter. {overflow.leave}: cancel."
+KEYS = "↑ ↓ Enter, or a key."
 REST_SECONDS = 1.0
 
 
@@ -44,19 +44,20 @@ class Overflow(ModalScreen[Choice | None]):
         self._last_key, self._listens = 0.0, False
 
     def compose(self) -> ComposeResult:
-        dropping = f"Drop {oldest(self._turns)} from the context"
+        dropping = f"Drop {oldest(self._turns)}, and don't ask again in this chat"
         loading = f"Load {one_line(self._own)}, this chat's own model, which holds all of it"
         own = [option(shown(self, "overflow.model"), loading, "model")] if self._own else []
         with Vertical():
             yield Static(clean(self._sentence), markup=False)
             yield OptionList(
+                option(shown(self, "overflow.leave"), "Cancel"),
                 *own,
-                option(shown(self, "overflow.stop"), "Cancel, and don't ask again in this chat", "stop"),
                 option(shown(self, "overflow.drop"), dropping, "drop-oldest"),
                 option(shown(self, "overflow.new"), "New chat: ask it there", "new"),
+                option(shown(self, "overflow.stop"), "Cancel, and don't ask again in this chat", "stop"),
                 markup=False,
             )
-            yield Static(with_keys(self, KEYS), markup=False, classes="keys")
+            yield Static(KEYS, markup=False, classes="keys")
         yield TooSmall()
 
     def on_mount(self) -> None:
@@ -71,9 +72,9 @@ class Overflow(ModalScreen[Choice | None]):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        self.action_choose(str(event.option_id))
+        self.action_choose(event.option_id)
 
-    def action_choose(self, choice: Choice | str) -> None:
+    def action_choose(self, choice: Choice | str | None) -> None:
         if choice != "model" or self._own:
             self.dismiss(choice)  # type: ignore[arg-type]
 
@@ -88,5 +89,5 @@ def oldest(turns: int) -> str:
     return f"the oldest {turns} turns" if turns > 1 else "the oldest turn"
 
 
-def option(key: str, words: str, choice: Choice) -> Option:
+def option(key: str, words: str, choice: Choice | None = None) -> Option:
     return Option(Content.assemble((f"{key}  ", "bold"), words), id=choice)

@@ -13,6 +13,7 @@ from selectors import EVENT_READ, SelectSelector
 from signal import SIGHUP
 from threading import Event
 from time import monotonic
+from typing import Any, TextIO  # Any: what Textual makes a driver with
 
 from textual._xterm_parser import BRACKETED_PASTE_END, BRACKETED_PASTE_START, XTermParser
 from textual.drivers.linux_driver import LinuxDriver
@@ -97,6 +98,22 @@ def heard(message: Message) -> Message:
     return message
 
 
+class Lasting:
+    """A terminal that may be gone: a chat that is ending then still writes to it, and must not wait or fail there."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self.fileno = file.fileno
+
+    def write(self, text: str) -> None:
+        with suppress(OSError):
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            self._file.flush()
+
+
 class TerminalDriver(LinuxDriver):
     """Textual's driver for Linux and macOS, reading through the parser above; bytes that are not UTF-8 do no harm.
 
@@ -104,6 +121,10 @@ class TerminalDriver(LinuxDriver):
     """
 
     _title = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._file = Lasting(self._file)  # type: ignore[arg-type, assignment]
 
     def start_application_mode(self) -> None:
         super().start_application_mode()  # type: ignore[no-untyped-call]
@@ -128,6 +149,10 @@ class TerminalDriver(LinuxDriver):
 
 class InlineDriver(LinuxInlineDriver):
     """The driver of a chat below the shell's last line; the terminal's title is left alone."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._file = Lasting(self._file)  # type: ignore[arg-type, assignment]
 
     def run_input_thread(self) -> None:
         for message in terminal_messages(self.fileno, self.exit_event, debug=self._debug):
@@ -160,5 +185,5 @@ def read_from(terminal: int) -> bytes:
 
 
 def hang_up() -> None:
-    """Ends the program where it is: every part of a chat is kept as it comes, and the engine ends with its pipe."""
+    """Ends the chat, as a terminal that is closed does."""
     os.kill(os.getpid(), SIGHUP)
