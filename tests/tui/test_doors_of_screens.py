@@ -173,7 +173,7 @@ async def test_a_context_that_is_full(text: str):
             await stage.sees("idle")
         await stage.send("more")
         await stage.until(lambda: isinstance(stage.app.screen, Overflow))
-        await stage.sees("Drop the oldest 2 turns from the context", "[/nope]")
+        await stage.sees("Drop the oldest 2 turns, and don't ask", "[/nope]")
 
 
 @pytest.mark.sampled(3)
