@@ -27,8 +27,8 @@ from localspec.core.errors import UsageError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
-from localspec.engine.foreign import keep_offline
-from localspec.runtime.opened import Opened
+from localspec.engine.transformers_faults import keep_offline
+from localspec.runtime.open_target import Opened
 
 FORMATS = ("int8", "int4")
 DRAFTERS = {PLAIN: "off", LOOKUP: "lookup", "early exit": "early-exit"}  # that need no second model

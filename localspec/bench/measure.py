@@ -27,11 +27,11 @@ from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import FLOATS
 from localspec.engine.drafters import table
 from localspec.engine.drafters.table import LOOKUP
-from localspec.runtime.attach import attach
 from localspec.runtime.draft_choice import exit_layers
+from localspec.runtime.drafter_setup import attach
 from localspec.runtime.model import Model
 from localspec.runtime.open import open_target
-from localspec.runtime.opened import Opened
+from localspec.runtime.open_target import Opened
 
 
 class Contender(Protocol):

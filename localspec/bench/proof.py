@@ -33,10 +33,10 @@ from localspec.engine.protocols import Choice, Drafter, Offer, Policy, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling, gumbel_noise, penalise
 from localspec.engine.session import Session
-from localspec.runtime.attach import chosen, make_drafting
-from localspec.runtime.drafting import Drafting
+from localspec.runtime.drafter_setup import chosen, make_drafting
 from localspec.runtime.open import open_target
-from localspec.runtime.opened import Opened
+from localspec.runtime.open_target import Opened
+from localspec.runtime.ready_drafter import Drafting
 
 LENGTHS = (1, 4, 2, 8, 3, 16, 5)  # of a draft, by turns: kernels differ by the width of a forward
 COUNTED = ("tokens", "drafted", "accepted", "rejected", "ignored")

@@ -28,7 +28,7 @@ from localspec.core.sanitize import one_line
 from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.runtime.draft_choice import choose, requested
 from localspec.runtime.open import open_target
-from localspec.runtime.opened import Opened, swept_key
+from localspec.runtime.open_target import Opened, swept_key
 
 Setting = Literal["exit-layer", "k"]
 Tried = tuple[int, DraftLength]  # exit layer and draft length

@@ -30,7 +30,7 @@ from localspec.engine.linear import dtype_of
 from localspec.loading.footprint import num_elements
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime import draft_choice
-from localspec.runtime.opened import Opened, swept_key
+from localspec.runtime.open_target import Opened, swept_key
 
 ENGINE = "transformers"
 LOOKUP_TOKENS = 10  # the default of its candidate generator

@@ -23,8 +23,8 @@ from localspec.core.events import Loading
 from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.models.named_templates import NO_TEMPLATE
 from localspec.runtime.api import LLM
-from localspec.runtime.gathered import Gathered
 from localspec.runtime.long_prompt import as_text
+from localspec.runtime.result import Gathered
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,13 @@ import click
 from click.shell_completion import shell_complete
 from msgspec.structs import replace
 
+from localspec.cli.compatibility import fit, pair
 from localspec.cli.completion import completions
 from localspec.cli.config import config, laid_to_config
 from localspec.cli.history import history
 from localspec.cli.io import discard_output, mend_streams, print_error, print_os_error, read_prompt
-from localspec.cli.judge import fit, pair
 from localspec.cli.models import ls, rm, show, verify_files
-from localspec.cli.moved import where_it_went
+from localspec.cli.moved_options import where_it_went
 from localspec.cli.names import MODEL_NAME
 from localspec.cli.options import (
     BEAMS_HELP,
@@ -95,7 +95,7 @@ def chat(
     """
     start_without_collecting()
     from localspec import history as chats
-    from localspec.cli.pulling.missing import own_model_named, pull_if_missing
+    from localspec.cli.download.missing_model import own_model_named, pull_if_missing
     from localspec.cli.remote_chat import chat_with, named_remote, refuse_local, remote_tuning
     from localspec.config.reading import read
     from localspec.runtime.draft_choice import check
@@ -159,7 +159,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     leave_on_interrupt()
     from localspec.cli.batch import Batch, answer_batch
     from localspec.cli.batch_lines import Asking, read_batch
-    from localspec.cli.pulling.missing import model_comes_first, pull_if_missing
+    from localspec.cli.download.missing_model import model_comes_first, pull_if_missing
     from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence
     from localspec.config.reading import read
@@ -293,7 +293,7 @@ def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:
     """
     leave_on_interrupt()
     from localspec.bench.options import load_request
-    from localspec.cli.proving import verify as prove
+    from localspec.cli.proof import verify as prove
 
     return prove(load_request(given), prompts=prompts, max_tokens=max_tokens, as_json=as_json)
 

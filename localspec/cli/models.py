@@ -18,8 +18,8 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
     """List the models on this machine: size, fit, drafter, licence, last used."""
     from localspec.cli import io, models_text
     from localspec.cli.output import print_records
+    from localspec.hub.inventory import list_models
     from localspec.hub.pulls import unfinished
-    from localspec.hub.shelf import list_models
 
     started, found = unfinished(), () if only_unfinished else list_models()
     if as_json:
@@ -42,7 +42,7 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> None:
     """Print what is known of a model: licence, commit, architecture, template, drafters, files, measured speeds."""
     from localspec.cli import io, models_text
     from localspec.cli.output import print_records
-    from localspec.hub.shelf import details
+    from localspec.hub.inventory import details
 
     found = details(model)
     if as_json:
@@ -64,7 +64,7 @@ def rm(models: tuple[str, ...], yes: bool) -> int:
 
     What other models share stays. A model that a running localspec has loaded is refused.
     """
-    from localspec.cli.deleting import delete
+    from localspec.cli.deletion import delete
 
     return delete(models, yes=yes)
 
@@ -75,6 +75,6 @@ def rm(models: tuple[str, ...], yes: bool) -> int:
 @json_option
 def verify_files(model: str, fetch: bool, as_json: bool) -> int:
     """Check a model's files against their hashes. Needs no network; the exit code is 7 if a file is wrong."""
-    from localspec.cli.verifying import verify
+    from localspec.cli.integrity import verify
 
     return verify(model, fetch=fetch, as_json=as_json)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.cli.pulling.unfinished import size_of, state
+from localspec.cli.download.unfinished_pulls import size_of, state
 from localspec.core.sanitize import clean, one_line
 from localspec.core.sizes import size_words
 from localspec.history.records import ModelTotals
 from localspec.history.text.columns import cells, columns
 from localspec.history.text.lists import count, draft_name, speed, when
+from localspec.hub.integrity import FilesVerified
+from localspec.hub.inventory import Details, OnDisk
 from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan
-from localspec.hub.shelf import Details, OnDisk
-from localspec.hub.verify_files import FilesVerified
 from localspec.models.hub_cache import SHORT_COMMIT
 
 

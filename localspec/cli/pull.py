@@ -44,10 +44,10 @@ def pull(model: str | None, as_json: bool, background: bool, stop: bool, **given
     If a download stops, what was downloaded is kept, and the same command continues it. Without MODEL, all unfinished
     downloads are continued.
     """
-    from localspec.cli.pulling import background as in_background
-    from localspec.cli.pulling.asked import asked_for
-    from localspec.cli.pulling.command import pull as run
-    from localspec.cli.pulling.unfinished import go_on
+    from localspec.cli.download import background as in_background
+    from localspec.cli.download.command import pull as run
+    from localspec.cli.download.request import asked_for
+    from localspec.cli.download.unfinished_pulls import go_on
 
     if stop:
         return in_background.stop(named(model))

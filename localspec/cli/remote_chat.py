@@ -26,7 +26,7 @@ def named_remote(model: str | None, server: str | None, key_env: str | None, kep
         if key_env:
             raise UsageError("--key-env goes with a server.", hint="Name it: --server URL")
         return None
-    from localspec.remote.named import remote_of
+    from localspec.remote.names import remote_of
 
     return remote_of(name, catalog, model=(model or "") if server else "", key_env=key_env or "")
 

@@ -36,12 +36,12 @@ from localspec.history.references import kept_chats
 from localspec.models.named_templates import NO_TEMPLATE
 from localspec.runtime.api import LLM, load_events
 from localspec.runtime.beams import NO_DRAFTS
-from localspec.runtime.gathered import Result
 from localspec.runtime.long_prompt import as_text, check_prompt
+from localspec.runtime.result import Result
 from localspec.runtime.sampling_defaults import check_limits, greedy
 from localspec.runtime.stats import to_dict
 from localspec.runtime.stream import Stream
-from localspec.runtime.tracing import head
+from localspec.runtime.traced_rounds import head
 from localspec.tui.chat.hints import count
 
 LONG_ENOUGH = 12  # letters of a hash

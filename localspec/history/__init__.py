@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any  # Any: a module's attributes
 
-from localspec.history.attached import with_attachments
+from localspec.history.attachments import with_attachments
 from localspec.history.export import FORMATS, Format, export
 from localspec.history.records import (
     Answer,
@@ -47,12 +47,12 @@ from localspec.history.turns import (
 )
 
 if TYPE_CHECKING:
-    from localspec.history.peek import peek
+    from localspec.history.listing import peek
     from localspec.history.recall import recall
     from localspec.history.store import History
     from localspec.history.writer import Writer
 
-DOORS = {"History": "store", "Writer": "writer", "peek": "peek", "recall": "recall"}
+DOORS = {"History": "store", "Writer": "writer", "peek": "listing", "recall": "recall"}
 
 __all__ = [
     "FORMATS",
@@ -102,5 +102,5 @@ def __getattr__(name: str) -> Any:
     if name not in DOORS:
         raise AttributeError(f"module 'localspec.history' has no attribute '{name}'")
     found = getattr(import_module(f"localspec.history.{DOORS[name]}"), name)
-    globals()[name] = found  # else `peek` and `recall` would name the modules from now on
+    globals()[name] = found  # else `recall` would name the module from now on
     return found

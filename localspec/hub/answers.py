@@ -9,10 +9,10 @@ from localspec.core import paths
 from localspec.core.errors import UsageError
 from localspec.hub.client import Client
 from localspec.hub.deletion import delete
+from localspec.hub.download import fetch
 from localspec.hub.environment import endpoint
 from localspec.hub.login import read_login
-from localspec.hub.prepare import prepare
-from localspec.hub.pull import fetch
+from localspec.hub.plan import prepare
 from localspec.hub.records import (
     Answer,
     AnyAsk,

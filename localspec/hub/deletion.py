@@ -19,7 +19,7 @@ from huggingface_hub.utils import DeleteCacheStrategy
 
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
-from localspec.hub import blobs, licences, pulled, pulls
+from localspec.hub import blobs, licences, manifests, pulls
 from localspec.hub.records import Deleted, DeletePlan
 from localspec.models import hub_cache
 from localspec.runtime import known_pairs
@@ -45,7 +45,7 @@ def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
         pulls.forget(repo)
         licences.forget(repo)
         known_pairs.PULLED.remove(repo)
-        pulled.forget(repo)
+        manifests.forget(repo)
     yield Deleted(repos, before - sum(map(own_bytes, measured(folders))))
 
 

@@ -27,7 +27,7 @@ from localspec.hub.selection import check_paths, is_gguf, pick, select, variants
 from localspec.loading.footprint import num_elements
 from localspec.models import hub_cache
 from localspec.models.checkpoint import Snapshot
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 
 NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
 WRITE = "Write OWNER/MODEL."

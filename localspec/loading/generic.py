@@ -20,18 +20,18 @@ from torch import Tensor, nn
 
 from localspec.core.errors import CheckpointError, EngineError, first_line
 from localspec.core.events import Loading, Notice
-from localspec.engine.foreign import transformers_faults
 from localspec.engine.generic_arch import GenericArch
 from localspec.engine.linear import Linear, Quantiser, dtype_of, quantiser
 from localspec.engine.sampling import finite
+from localspec.engine.transformers_faults import transformers_faults
 from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
-from localspec.loading.quantised import Parts, QuantisedContents
+from localspec.loading.quantised_linears import Parts, QuantisedContents
 from localspec.loading.sources import refuse_not_numbers, slabs
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import Snapshot
 from localspec.models.dtypes import LEFT_OVER
-from localspec.models.prequantised.stored import is_gptq, read_gptq
+from localspec.models.prequantised.stored_format import is_gptq, read_gptq
 
 if TYPE_CHECKING:
     from localspec.engine.generic import GenericDecoder

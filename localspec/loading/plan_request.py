@@ -30,7 +30,7 @@ from localspec.core.weight_formats import (
 )
 from localspec.engine.generic_arch import GenericArch, is_generic, read_any
 from localspec.models.checkpoint import Snapshot
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 
 LEAST_CONTEXT = 32  # tokens; a template alone takes more than half of them
 USUAL_PARALLEL = 4  # answers at once, where their contexts fit; more are paid for at load

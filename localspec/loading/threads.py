@@ -12,7 +12,7 @@ from itertools import cycle
 from time import perf_counter
 
 from localspec.engine.protocols import Resident
-from localspec.loading.resident import fewest, mean_row, set_threads
+from localspec.loading.resident_decoder import fewest, mean_row, set_threads
 
 SHARE = 0.02  # of the time that rounds take goes into measuring
 FIRST_SECONDS = 1.0  # of rounds, before the first time

@@ -28,9 +28,9 @@ import torch
 from torch import Tensor
 
 from localspec.core import paths
+from localspec.core.build_lock import Making, making
 from localspec.core.errors import FULL, UsageError
 from localspec.core.events import Loading, Notice
-from localspec.core.making import Making, making
 from localspec.core.plain_file import plain
 from localspec.core.sizes import size_words
 from localspec.core.version import __version__
@@ -58,7 +58,7 @@ SOURCES = (  # what decides the bytes
     "loading/cpu.py",
     "loading/cpu_layout.py",
     "loading/generic.py",
-    "loading/quantised.py",
+    "loading/quantised_linears.py",
     "loading/sources.py",
     "loading/torch.py",
     "loading/unpacking/fields.py",
@@ -71,12 +71,12 @@ SOURCES = (  # what decides the bytes
     "models/gguf/names.py",
     "models/gguf/reading.py",
     "models/gguf/types.py",
-    "models/prequantised/compressed.py",
+    "models/prequantised/compressed_tensors.py",
     "models/prequantised/config.py",
     "models/prequantised/pattern.py",
     "models/prequantised/rules.py",
     "models/prequantised/scheme.py",
-    "models/prequantised/stored.py",
+    "models/prequantised/stored_format.py",
     "models/prequantised/weights.py",
 )
 

@@ -33,13 +33,13 @@ from localspec.core.events import (
 )
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
 from localspec.core.sanitize import one_line
-from localspec.core.served import SERVER, UNREPORTED
-from localspec.remote import faults, sse, waiting
+from localspec.core.server_speculation import SERVER, UNREPORTED
+from localspec.remote import comments, faults, sse
 from localspec.remote.answers import Piece, Reader
-from localspec.remote.asking import body, is_off
 from localspec.remote.exchange import DEADLINES, Deadlines, Exchange
 from localspec.remote.figures import stats
-from localspec.remote.loading import find_loaded, waited, while_loading
+from localspec.remote.readiness import find_loaded, waited, while_loading
+from localspec.remote.request_body import body, is_off
 from localspec.remote.server import Asking, Found, Remote, Served
 from localspec.remote.totals import Totals, of_one_answer
 
@@ -237,7 +237,7 @@ class RemoteEngine:
                     if piece.spec is not None and request.speculate is None:
                         self._meet(piece.spec)
                         yield Steered(self._spec(found))
-                elif (event := waiting.read(sent.words)) is not None:
+                elif (event := comments.read(sent.words)) is not None:
                     yield event
         yield self._done(request, reader, clock, (found, model, before))
 

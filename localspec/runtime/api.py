@@ -31,9 +31,9 @@ from localspec.core.requests import (
 from localspec.core.trace import TracedRound
 from localspec.core.weight_formats import INT8_THRESHOLD
 from localspec.runtime.chat import Chat
-from localspec.runtime.gathered import Result
-from localspec.runtime.many import Answers
 from localspec.runtime.open import open_model
+from localspec.runtime.parallel import Answers
+from localspec.runtime.result import Result
 from localspec.runtime.sampling_defaults import check_limits
 from localspec.runtime.slots import Slots
 from localspec.runtime.stream import Stream

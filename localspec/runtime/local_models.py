@@ -26,7 +26,7 @@ from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import read_gguf
 from localspec.models.gguf.stores import Kept
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 from localspec.runtime.known_pairs import NOTHING, Known, KnownPairs
 from localspec.runtime.origins import UNKNOWN, Origin, origin_of
 

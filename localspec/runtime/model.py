@@ -18,11 +18,11 @@ from localspec.engine.memory import give_back
 from localspec.engine.protocols import Resident
 from localspec.engine.session import common_prefix_length
 from localspec.runtime.answer import Answer, IsCancelled, Trace, encoded, folded
-from localspec.runtime.drafting import without_drafter
 from localspec.runtime.model_state import FAILED, ModelState
 from localspec.runtime.notices import drafter_failed, graph_notices
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
+from localspec.runtime.ready_drafter import without_drafter
 from localspec.runtime.references import References
 
 

@@ -22,9 +22,9 @@ from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Policy, is_layered
 from localspec.engine.session import Session
 from localspec.engine.shortlist import drafter_bytes
-from localspec.runtime.drafting import Drafting, without_failed
 from localspec.runtime.notices import drafter_failed, flat, graph_notices
 from localspec.runtime.parts import Parts
+from localspec.runtime.ready_drafter import Drafting, without_failed
 from localspec.runtime.stats import Tally
 
 FAILED = "it failed"

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from localspec.core.events import AnyEvent, Done, DrafterSums, Event, Prefill, Ready, Stats, Step
-from localspec.core.served import SERVER, UNREPORTED
+from localspec.core.server_speculation import SERVER, UNREPORTED
 
 PROBES_NEEDED = 10  # in a mean of fewer a single one decides: the screen shows ×–
 MEDIAN_OF = 3  # rounds, at least

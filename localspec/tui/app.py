@@ -39,8 +39,8 @@ from localspec.tui.keys.key_names import KeyedApp
 from localspec.tui.keys.keymap import SEND_KEYS, spelled
 from localspec.tui.keys.palette import ChatProvider, CommandProvider, ModelProvider
 from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.size_notice import TooSmall
 from localspec.tui.screens.theme_picker import ThemePicker
-from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import collect_at_rest
 from localspec.tui.themes import Look, colours, look, unknown
 

@@ -13,8 +13,8 @@ from localspec.bench import proof
 from localspec.bench.prompts import Prompt
 from localspec.bench.proof import EveryKind, prove
 from localspec.bench.proof_report import Difference, Proof, ProofRow
-from localspec.cli import proving
-from localspec.cli.proving import refuse
+from localspec.cli import proof as command
+from localspec.cli.proof import refuse
 from localspec.core.errors import Divergence, EngineError
 from localspec.core.requests import LoadRequest
 from localspec.engine.decoder import Decoder
@@ -128,7 +128,7 @@ def test_the_command_prints_a_table_or_json_and_its_exit_code_is_that_of_a_diver
     code, out, _ = localspec(*words, "--json")
     assert json.loads(out)["rows"][0]["drafter"] == "look-up"
     wrong = ProofRow("look-up", 1, 0, 8, 4, 2, 2, 0, (Difference("prompt 1, greedy", 3, " a", "\x1b[31m", 2.0, 0.0),))
-    monkeypatch.setattr(proving, "prove", lambda *_, **__: Proof("tiny", "fp32", "cpu", 1, 8, (wrong,)))
+    monkeypatch.setattr(command, "prove", lambda *_, **__: Proof("tiny", "fp32", "cpu", 1, 8, (wrong,)))
     code, out, err = localspec(*words)
     assert code == 6
     assert "look-up: prompt 1, greedy: token 3 is" in out

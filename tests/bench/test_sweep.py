@@ -27,7 +27,7 @@ from localspec.models.catalog import Catalog, DraftEntry
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import draft_choice
 from localspec.runtime.open import open_model, open_target
-from localspec.runtime.opened import Opened, swept_key
+from localspec.runtime.open_target import Opened, swept_key
 from tests.cli.test_cli import complaints
 
 GUIDE = LoadRequest.of("guide", quant="fp32", threads=1)

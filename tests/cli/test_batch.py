@@ -23,7 +23,7 @@ from localspec.cli.io import STREAM
 from localspec.core.errors import UsageError
 from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.runtime.api import LLM, load
-from localspec.runtime.gathered import Gathered
+from localspec.runtime.result import Gathered
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like

@@ -28,7 +28,7 @@ from localspec.hub.records import (
 )
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
-from localspec.runtime import loaded
+from localspec.runtime import load_marks
 from localspec.runtime.pairs import Candidate, PairVerdict
 from tests.conftest import Program
 from tests.support.models import save_snapshot
@@ -152,8 +152,8 @@ def deleting(monkeypatch: pytest.MonkeyPatch) -> ScriptedHub:
 @pytest.mark.usefixtures("fetched")
 def test_rm_says_what_it_frees_before_it_asks(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     hub, asked = deleting(monkeypatch), []
-    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-    monkeypatch.setattr("localspec.cli.asking.answered", lambda question, **_: bool(asked.append(question)))
+    monkeypatch.setattr("localspec.cli.questions.interactive", lambda: True)
+    monkeypatch.setattr("localspec.cli.questions.answered", lambda question, **_: bool(asked.append(question)))
     code, out, err = localspec("rm", "maker/tiny")
     freed = "Deleting maker/tiny frees 13.0 GB; 2.0 GB of it unfinished; 1.0 GB stay, since other models share them.\n"
     assert (code, out, err, asked) == (130, freed, "Nothing was deleted.\n", ["Delete?"])
@@ -170,7 +170,7 @@ def test_rm_without_a_terminal_needs_a_yes(localspec: Program, monkeypatch: pyte
 
 def test_rm_refuses_a_model_that_is_loaded(fetched: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch):
     hub = deleting(monkeypatch)
-    mark = loaded.mark(fetched)
+    mark = load_marks.mark(fetched)
     assert mark is not None
     code, _, err = localspec("rm", "maker/tiny", "--yes")
     assert (code, "maker/tiny is loaded by a running localspec." in err) == (2, True)
@@ -220,7 +220,7 @@ def test_rm_says_that_a_key_goes_with_it_and_removes_it_alone(
     hub = deleting(monkeypatch)
     paths.models_file().parent.mkdir(parents=True)
     paths.models_file().write_text(OWN)
-    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
+    monkeypatch.setattr("localspec.cli.questions.interactive", lambda: True)
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     assert "; also removes the key smol from models.toml.\n" in localspec("rm", name)[1]
     assert paths.models_file().read_text() == OWN
@@ -272,14 +272,14 @@ def test_rm_deletes_nothing_that_localspec_did_not_fetch(
 
 
 def test_marks_of_several_processes_are_shared_and_end_with_them(tmp_path: Path):
-    first, second = loaded.mark(tmp_path / "a"), loaded.mark(tmp_path / "a")
+    first, second = load_marks.mark(tmp_path / "a"), load_marks.mark(tmp_path / "a")
     assert first is not None
     assert second is not None
-    assert loaded.loaded() == [tmp_path / "a"]
+    assert load_marks.loaded() == [tmp_path / "a"]
     first.close()
-    assert loaded.is_loaded(tmp_path)
+    assert load_marks.is_loaded(tmp_path)
     second.close()
-    assert loaded.loaded() == []
+    assert load_marks.loaded() == []
 
 
 def test_a_lock_is_one_process_or_several_that_share(tmp_path: Path):

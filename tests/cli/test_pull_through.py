@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localspec.cli.pulling.record import ANSWERS
+from localspec.cli.download.record import ANSWERS
 from localspec.core import paths
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
@@ -98,8 +98,8 @@ def test_run_of_what_is_not_here_pulls_it_and_answers(
 ):
     """From a name to an answer in one command, at a terminal; stdout has the answer alone."""
     asked: list[str] = []
-    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-    monkeypatch.setattr("localspec.cli.asking.answered", lambda question, **_: not asked.append(question))
+    monkeypatch.setattr("localspec.cli.questions.interactive", lambda: True)
+    monkeypatch.setattr("localspec.cli.questions.answered", lambda question, **_: not asked.append(question))
     options = ("--temperature", "0", "--max-tokens", "8", "--device", "cpu", "--quant", "fp32")
     code, out, err = localspec("run", "layerskip-llama2-7b", QUESTION, *options)
     assert code == 0

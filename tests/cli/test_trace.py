@@ -18,7 +18,7 @@ from localspec.core.errors import DoesNotFit, UsageError
 from localspec.core.events import Origin, Step, Token
 from localspec.core.trace import VERSION, Own, Proposed, TracedRound, TraceEnd, TraceHead
 from localspec.engine.protocols import Choice, DraftProbabilities, Offer, Round
-from localspec.runtime.tracing import traced
+from localspec.runtime.traced_rounds import traced
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, byte_level

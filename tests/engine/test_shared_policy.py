@@ -16,7 +16,7 @@ from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.lookup import LookupDrafter
 from localspec.engine.drafters.mixed import Mixed
-from localspec.engine.policy import arms, auto, company
+from localspec.engine.policy import arms, auto, shares
 from localspec.engine.policy.auto import Auto
 from localspec.engine.policy.steerable import SharedPolicy, SteerablePolicy
 from localspec.engine.samplers import make_sampler
@@ -327,11 +327,11 @@ MUTANTS = {
     "each for itself": Mutant("agreed", auto.Auto, "wanted", "not candidates[0].arm.free", "candidates[0].arm.free"),
     "no limit": Mutant("fair", arms, "beside", "if cost[k] <= dearest", ""),
     "who chooses first takes all": Mutant(
-        "need", company.Others, "joined", "rows=self.rows + rows", "rows=self.rows + 0 * rows"
+        "need", shares.Others, "joined", "rows=self.rows + rows", "rows=self.rows + 0 * rows"
     ),
     "prompts teach": Mutant("prompts", auto.Auto, "observe", "and not together.is_mixed", ""),
-    "everybody counts the step": Mutant("probes", company.Steps, "is_new", "last is self.last", "False"),
-    "the best gain is the worst": Mutant("need", company.Others, "joined", "above.index(max(above))", "0"),
+    "everybody counts the step": Mutant("probes", shares.Steps, "is_new", "last is self.last", "False"),
+    "the best gain is the worst": Mutant("need", shares.Others, "joined", "above.index(max(above))", "0"),
 }
 
 

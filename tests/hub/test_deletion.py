@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from localspec.core.errors import NotDownloaded, PullError, UsageError
 from localspec.hub import blobs, pulls
 from localspec.hub.deletion import delete
-from localspec.hub.pull import fetch
+from localspec.hub.download import fetch
 from localspec.hub.records import Deleted, DeletePlan, PullPlan, PullRequest
 from localspec.hub.transfer import Deadlines
 from localspec.models import hub_cache

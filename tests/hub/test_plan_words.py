@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from localspec.cli.pulling.screens import plan_text
+from localspec.cli.download.screens import plan_text
 from localspec.hub.plan_words import offer_words, template_words
 from localspec.hub.records import DraftOffer
 from localspec.runtime.pairs import PairVerdict

@@ -16,10 +16,10 @@ from localspec.core.paths import packaged
 from localspec.hub import blobs, pulls
 from localspec.hub.card import licence_at
 from localspec.hub.deletion import delete
+from localspec.hub.download import fetch
+from localspec.hub.inventory import details, list_models
 from localspec.hub.licences import remembered
-from localspec.hub.pull import fetch
 from localspec.hub.records import Access, DraftOffer, Fetched, Licence, Pulled, PullPlan, PullRequest
-from localspec.hub.shelf import details, list_models
 from localspec.hub.transfer import Deadlines
 from localspec.models import hub_cache
 from localspec.models.checkpoint import open_snapshot

@@ -25,7 +25,7 @@ from localspec.loading.plan import Plan, fit_word, ladder, make_plan, needed
 from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM, load_events
-from localspec.tui.control.what_fits import what_fits
+from localspec.tui.control.fit_report import what_fits
 from tests.support.generic_models import blurred, make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like

@@ -34,7 +34,7 @@ from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
 from localspec.runtime.local_models import on_disk, shelved
-from localspec.tui.control.what_fits import what_fits
+from localspec.tui.control.fit_report import what_fits
 from tests.conftest import Program
 from tests.loading.test_packed_loading import PEAK
 from tests.support.gguf_files import KINDS, save_pair

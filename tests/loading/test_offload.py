@@ -39,7 +39,7 @@ from localspec.loading.plan_request import PlanRequest
 from localspec.loading.torch import Assembly
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
-from localspec.tui.control.what_fits import what_fits
+from localspec.tui.control.fit_report import what_fits
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 

@@ -50,7 +50,7 @@ REFUSED = [name for name in INDEX if name not in expected(OWN, THEIRS)]
 @pytest.fixture(autouse=True)
 def nothing_more_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What GPTQ needs is on some machines only."""
-    monkeypatch.setattr("localspec.models.prequantised.stored.find_spec", lambda _: None)
+    monkeypatch.setattr("localspec.models.prequantised.stored_format.find_spec", lambda _: None)
 
 
 def as_read(name: str, folder: Path) -> dict[str, Any]:

@@ -25,9 +25,9 @@ from localspec.loading.torch import assemble
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime.api import LLM
-from localspec.runtime.attach import attach
-from localspec.runtime.gathered import Result
+from localspec.runtime.drafter_setup import attach
 from localspec.runtime.open import open_target
+from localspec.runtime.result import Result
 from localspec.runtime.slots import Slots
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from localspec.core.events import Stats, Steered, Step
 from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
-from localspec.core.served import speculation
+from localspec.core.server_speculation import speculation
 from localspec.remote.figures import Figures
 from localspec.remote.totals import Totals, of_one_answer, read
 from tests.support import recorded_servers as recorded

@@ -46,9 +46,9 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a model's files were opened, or the hub was asked")
 
     monkeypatch.setattr("localspec.runtime.open.open_snapshot", never)
-    monkeypatch.setattr("localspec.hub.judging.open_snapshot", never)
+    monkeypatch.setattr("localspec.hub.compatibility.open_snapshot", never)
     monkeypatch.setattr("localspec.hub.api.HubProcess", never)
-    monkeypatch.setattr("localspec.hub.judging.HubProcess", never)
+    monkeypatch.setattr("localspec.hub.compatibility.HubProcess", never)
 
 
 def each(call: Callable[..., object], **bad: list[object]) -> list[Row]:

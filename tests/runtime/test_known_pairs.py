@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core import paths
-from localspec.hub.shelf import details, list_models
+from localspec.hub.inventory import details, list_models
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot

@@ -26,7 +26,7 @@ from localspec.tui.control import interrupts
 from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.markdown.paragraph import Paragraph
-from localspec.tui.panels.on_disk import Pick
+from localspec.tui.panels.disk_tab import Pick
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen

@@ -20,7 +20,7 @@ from localspec.history import History, NewChat
 from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import on_disk
 from localspec.tui.control.tuning import Tuning, begin
-from localspec.tui.panels.on_disk import OnDisk
+from localspec.tui.panels.disk_tab import OnDisk
 from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.themes import Look, look, user_themes
@@ -628,7 +628,7 @@ async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sen
 async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("localspec.tui.screens.asking.REST_SECONDS", 0)
+    monkeypatch.setattr("localspec.tui.screens.dialog.REST_SECONDS", 0)
     folder = model(tmp_path / "big")
     refused = Failure("does_not_fit", "Not enough memory for big.", "Try a smaller one.", exit_code=5)
     async with open_chat(

@@ -14,7 +14,7 @@ from localspec.core.errors import IncompatiblePair
 from localspec.core.events import Failure, Notice, SpecCard
 from localspec.core.requests import ChangeDrafter, LoadRequest, SamplingOptions
 from localspec.tui.control.tuning import Tuning, begin
-from localspec.tui.screens.asking import Asking
+from localspec.tui.screens.dialog import Dialog
 from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
@@ -31,7 +31,7 @@ PLAIN = msgspec.structs.replace(READY, spec=SpecCard("off", reason="it failed"))
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.tui.screens.asking.REST_SECONDS", 0)
+    monkeypatch.setattr("localspec.tui.screens.dialog.REST_SECONDS", 0)
 
 
 def guide(**load: str) -> Tuning:
@@ -184,7 +184,7 @@ async def test_a_smaller_context_is_said_before_it_cuts(tmp_path: Path):
         await stage.send(f"/model {shorter}")
         await stage.sees("This chat has 400 tokens, and shorter holds 33", "Load shorter")
         await stage.pilot.press("escape")
-        await stage.until(lambda: not isinstance(stage.app.screen, Asking))
+        await stage.until(lambda: not isinstance(stage.app.screen, Dialog))
         assert len(stage.engines) == 2, "the model that holds the chat stays"
         await stage.send(f"/model {shorter}")
         await stage.sees("Load shorter?")

@@ -6,15 +6,15 @@ from typing import Literal
 
 import pytest
 
+from localspec.hub.integrity import FileFound, FilesVerified
 from localspec.hub.queue import Download
 from localspec.hub.records import Licence, PullRequest, SearchRow
-from localspec.hub.verify_files import FileFound, FilesVerified
 from localspec.runtime.local_models import Shelved
 from localspec.runtime.origins import Origin
 from localspec.tui.control.library import Leftovers, right_words
 from localspec.tui.panels import download_rows, hub_rows
+from localspec.tui.panels.disk_tab import OnDisk, Pick
 from localspec.tui.panels.hub_rows import Listing
-from localspec.tui.panels.on_disk import OnDisk, Pick
 
 GB = 1_000_000_000
 LONG = "localspec/SmolLM2-135M-Instruct-GGUF"

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import Acceptance
-from localspec.engine.policy.company import Others
 from localspec.engine.policy.costs import FORWARD, Costs
+from localspec.engine.policy.shares import Others
 from localspec.engine.protocols import Offer
 
 FIRST_TRIES = (4, 0, 1)  # enough costs to draw a line through

@@ -13,14 +13,14 @@ from operator import add
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import NEGLIGIBLE
-from localspec.engine.policy.agreed import agree
+from localspec.engine.policy.agreement import agree
 from localspec.engine.policy.arms import Arm, Candidate, beside, candidate, untried
-from localspec.engine.policy.asking import Asking
-from localspec.engine.policy.company import ALONE, NO_OTHERS
 from localspec.engine.policy.costs import FORWARD, TINY
-from localspec.engine.policy.exploring import Best, Pick
+from localspec.engine.policy.exploration import Best, Pick
 from localspec.engine.policy.hindsight import Hindsight
+from localspec.engine.policy.offers import Asking
 from localspec.engine.policy.shared import Place, Shared
+from localspec.engine.policy.shares import ALONE, NO_OTHERS
 from localspec.engine.protocols import PLAIN, Choice, Company, Forward, Offer, Round
 
 FAIR = 2  # times as long as without any draft: the most that a step of several takes, for each token that the one who

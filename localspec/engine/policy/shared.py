@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.core.requests import PROBE_EVERY
-from localspec.engine.policy.agreed import Agreed
-from localspec.engine.policy.company import Others, Steps
+from localspec.engine.policy.agreement import Agreed
 from localspec.engine.policy.costs import Costs
-from localspec.engine.policy.exploring import Explorer
+from localspec.engine.policy.exploration import Explorer
 from localspec.engine.policy.probes import Probes
+from localspec.engine.policy.shares import Others, Steps
 from localspec.engine.protocols import Forward
 
 RECENT = 0.2  # the weight of the newest round in what a request gains by one

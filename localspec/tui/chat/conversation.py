@@ -14,7 +14,7 @@ from localspec.core.events import ModelCard, Stats, Step
 from localspec.core.requests import GenerateRequest, Message, Role, whole
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, with_attachments
 from localspec.history.records import now
-from localspec.runtime.shortening import without_oldest
+from localspec.runtime.truncation import without_oldest
 from localspec.tui.chat.repetition import repeated
 from localspec.tui.control.tuning import Tuning
 

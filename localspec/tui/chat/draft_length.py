@@ -8,7 +8,7 @@ from statistics import mode
 
 from localspec.core.events import SpecCard, Step
 from localspec.core.sanitize import one_line
-from localspec.core.served import SERVER
+from localspec.core.server_speculation import SERVER
 from localspec.engine.drafters.table import EARLY_EXIT, MODEL, together
 from localspec.runtime.draft_choice import TURNED_OFF
 

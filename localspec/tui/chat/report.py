@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localspec.core.events import DrafterSums, ModelCard, SpecCard, Stats
 from localspec.core.sanitize import one_line
-from localspec.core.served import is_served, speculation
+from localspec.core.server_speculation import is_served, speculation
 from localspec.core.sizes import size_words
 from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import drafting

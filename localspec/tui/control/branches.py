@@ -17,7 +17,7 @@ from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.details import details
 from localspec.tui.control.commands import escape_slash, find, parse
 from localspec.tui.control.copies import Copies
-from localspec.tui.control.lent import Lent
+from localspec.tui.control.message_edit import MessageEdit
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.keys.key_names import keys_of, shown
@@ -61,7 +61,7 @@ class Branches:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
         self.prompt, self.turns = parts.state.prompt, turns
-        self.lent = Lent(self.prompt)
+        self.message_edit = MessageEdit(self.prompt)
         self.letters: Mapping[str, Callable[[Utterance], object]] = {  # what each does to the message pointed at
             "msg.copy": lambda said: copies.take(said.text),
             "msg.code": copies.copy_code,
@@ -173,14 +173,14 @@ class Branches:
     def begin_edit(self, said: Utterance) -> None:
         self.edited, self.cursor = said, None
         title = EDITING if said.role == "user" else EDITING_ANSWER
-        self.lent.lend(said.text, said.attachments, self.feedback.with_keys(title))
+        self.message_edit.lend(said.text, said.attachments, self.feedback.with_keys(title))
         self.prompt.text_only = said.role == "assistant"
         self.screen.refresh_bindings()
 
     def end_edit(self) -> None:
         """Ends editing; the prompt's earlier text returns."""
         self.edited = None
-        self.lent.end()
+        self.message_edit.end()
         self.screen.refresh_bindings()
 
     @property
@@ -218,16 +218,16 @@ class Branches:
 
     def command_behind(self, text: str) -> str:
         """The command in a text that is a turn taken back and then `/redo`, as the hint says: the turn stays."""
-        command = self.lent.typed_behind(text) if self.edited is None else ""
-        if command and self.lent.message is not None and (typed := parse(command)) and find(typed[0]):
-            self.prompt.give(self.lent.message.text)
+        command = self.message_edit.typed_behind(text) if self.edited is None else ""
+        if command and self.message_edit.message is not None and (typed := parse(command)) and find(typed[0]):
+            self.prompt.give(self.message_edit.message.text)
             return command
         return ""
 
     def sent(self) -> None:
         """A message was sent. One that was lent is no longer; one that came back into the prompt stays there."""
-        if self.lent.message is not None and not self.prompt.text:
-            self.lent.end()
+        if self.message_edit.message is not None and not self.prompt.text:
+            self.message_edit.end()
 
     def leave(self) -> None:
         """Ends editing and selecting when another chat is opened."""
@@ -238,7 +238,7 @@ class Branches:
         """What is lent to the prompt leaves it: the branch is another now."""
         if self.edited is not None:
             self.end_edit()
-        self.lent.put_away()
+        self.message_edit.put_away()
 
     async def branch(self, said: Utterance | None = None) -> None:
         """Go on from this answer, or from the last one."""

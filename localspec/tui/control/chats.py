@@ -16,10 +16,10 @@ from localspec.history import Format, OpenChat, export
 from localspec.history.export import left_out
 from localspec.history.text.lists import count
 from localspec.tui.chat.chat_store import ChatStore
-from localspec.tui.chat.past import record, remembered, title
+from localspec.tui.chat.saved_chat import record, remembered, title
 from localspec.tui.control import export_file
 from localspec.tui.control.branches import Branches
-from localspec.tui.control.finding import Finding
+from localspec.tui.control.find import Finding
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.panels.field import LONGEST

@@ -15,10 +15,10 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from localspec.core.sanitize import one_line
-from localspec.hub.asked import asked_repository
+from localspec.hub.request import asked_repository
 from localspec.models import hub_cache
 from localspec.tui.control.parts import Parts
-from localspec.tui.screens.asking import Asking, Reply
+from localspec.tui.screens.dialog import Dialog, Reply
 
 if TYPE_CHECKING:
     from localspec.hub.queue import Download
@@ -115,11 +115,11 @@ class Downloads:
         if is_here(plan):
             lines = [HERE, *map(repository_line, filter(None, (plan.target, plan.drafter)))]
             replies = [Reply(LOAD, "Load it"), Reply(PAGE, "See its page")]
-            asking = Asking(request.repo, lines, replies)
+            dialog = Dialog(request.repo, lines, replies)
         else:
             replies = [Reply(value, words) for value, words in choices(plan)]
-            asking = Asking(f"Download {request.repo}?", plan_lines(plan), replies)
-        self.screen.app.push_screen(asking, partial(self.begin, planned))
+            dialog = Dialog(f"Download {request.repo}?", plan_lines(plan), replies)
+        self.screen.app.push_screen(dialog, partial(self.begin, planned))
 
     def begin(self, planned: Planned, reply: str | None) -> None:
         from localspec.hub.queue import Download
@@ -149,7 +149,7 @@ class Downloads:
         replies = [Reply(KEEP, "Cancel it and keep the parts: a later download continues")]
         if not hub_cache.has_commit(item.request.repo):  # else another version would go with them
             replies.append(Reply(DELETE, "Cancel it and delete the parts"))
-        self.screen.app.push_screen(Asking("Cancel this download?", lines, replies), partial(self.drop, item))
+        self.screen.app.push_screen(Dialog("Cancel this download?", lines, replies), partial(self.drop, item))
 
     def drop(self, item: Download, reply: str | None) -> None:
         if reply is not None:

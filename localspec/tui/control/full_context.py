@@ -8,9 +8,9 @@ from functools import partial
 from localspec.config.tables import Overflow as Policy
 from localspec.core.events import Failure
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.control.chat_model import ChatModel
 from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.models import Chosen
-from localspec.tui.control.own_model import OwnModel
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.tuning import Choice as Model
 from localspec.tui.control.turns import Turns
@@ -21,12 +21,12 @@ class FullContext:
     """Asks the user, or follows this chat's earlier choice, which the conversation keeps; the settings' until then."""
 
     def __init__(
-        self, parts: Parts, turns: Turns, own_model: OwnModel, *, begin_chat: Callable[[], Awaitable[None]]
+        self, parts: Parts, turns: Turns, chat_model: ChatModel, *, begin_chat: Callable[[], Awaitable[None]]
     ) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.recorder, self.tuning = parts.conversation, parts.recorder, parts.tuning
         self.transcript, self.turns, self.begin_chat = parts.transcript, turns, begin_chat
-        self.own_model = own_model
+        self.chat_model = chat_model
 
     @property
     def policy(self) -> Policy:
@@ -40,7 +40,7 @@ class FullContext:
         self.state.enter("reading", "the context is full")
         if self.policy == "drop-oldest":
             await self.drop_oldest(failure)
-        elif self.own_model.other:
+        elif self.chat_model.other:
             look = partial(self.look_up, failure)
             self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="own")
         else:
@@ -48,7 +48,7 @@ class FullContext:
 
     def look_up(self, failure: Failure) -> None:
         """Whether the chat's own model would hold the question. Runs in a thread."""
-        self.screen.call_later(self.ask, failure, self.own_model.holding(failure.prompt_n))
+        self.screen.call_later(self.ask, failure, self.chat_model.holding(failure.prompt_n))
 
     def ask(self, failure: Failure, own: Model | None = None) -> None:
         screen = Overflow(failure.message, failure.turns_over, own=own.title if own is not None else "")

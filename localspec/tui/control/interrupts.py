@@ -46,8 +46,8 @@ class Interrupts:
             return self.turns.stop
         if self.branches.edited is not None:
             return self.branches.end_edit
-        if self.branches.lent.is_untouched:
-            return self.branches.lent.end
+        if self.branches.message_edit.is_untouched:
+            return self.branches.message_edit.end
         if self.branches.cursor is not None:
             return self.branches.leave_message
         if self.views.has_keys:

@@ -20,16 +20,16 @@ from localspec.history.text.lists import count
 from localspec.hub.environment import page_of
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
-from localspec.runtime.loaded import is_loaded
+from localspec.runtime.load_marks import is_loaded
 from localspec.tui.control.downloads import Downloads
-from localspec.tui.control.outside import Outside
+from localspec.tui.control.external_programs import ExternalPrograms
 from localspec.tui.control.parts import Parts
-from localspec.tui.screens.asking import Asking, Reply
+from localspec.tui.screens.dialog import Dialog, Reply
 
 if TYPE_CHECKING:
+    from localspec.hub.integrity import FilesVerified
     from localspec.hub.process import HubProcess
     from localspec.hub.records import Deleted, DeletePlan
-    from localspec.hub.verify_files import FilesVerified
     from localspec.runtime.local_models import Shelved
 
 DELETE, FETCH, FETCH_WORDS = "delete", "fetch", "Delete the damaged files and download them again"
@@ -67,9 +67,9 @@ NO_LEFTOVERS = Leftovers()
 class Library:
     """`downloads` outlive the screen; what is deleted is asked about first."""
 
-    def __init__(self, parts: Parts, outside: Outside) -> None:
+    def __init__(self, parts: Parts, programs: ExternalPrograms) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
-        self.outside = outside
+        self.programs = programs
         self.leftovers = NO_LEFTOVERS
         self.listed_anew: Callable[[str], object] = nothing
         self.downloads = Downloads(
@@ -123,7 +123,7 @@ class Library:
 
     def plan(self, repos: tuple[str, ...], asked_at: float) -> None:
         """Runs in a thread."""
-        from localspec.config.models_writing import keys_of
+        from localspec.config.models_file import keys_of
 
         hub, plan = planned_deletion(repos)
         self.screen.app.call_from_thread(self.ask_deletion, hub, plan, keys_of(repos), asked_at)
@@ -142,15 +142,15 @@ class Library:
         if keys:
             lines.append(f"models.toml loses {', '.join(keys)}.")
         replies = [Reply(DELETE, f"Delete it, and free {size_words(plan.freed_bytes)}")]
-        asking = Asking(f"Delete {', '.join(plan.repos)}?", lines, replies, asked_at=asked_at)
-        self.screen.app.push_screen(asking, partial(self.answer_deletion, hub, keys))
+        dialog = Dialog(f"Delete {', '.join(plan.repos)}?", lines, replies, asked_at=asked_at)
+        self.screen.app.push_screen(dialog, partial(self.answer_deletion, hub, keys))
 
     def answer_deletion(self, hub: HubProcess, keys: tuple[str, ...], reply: str | None) -> None:
         self.work(partial(self.carry_out, hub, keys) if reply == DELETE else hub.close)
 
     def carry_out(self, hub: HubProcess, keys: tuple[str, ...]) -> None:
         """Runs in a thread."""
-        from localspec.config.models_writing import remove_models
+        from localspec.config.models_file import remove_models
         from localspec.hub.records import Deleted, Go
 
         with hub:
@@ -174,7 +174,7 @@ class Library:
 
     def check(self, model: Shelved, show: Show) -> None:
         """Runs in a thread."""
-        from localspec.hub.verify_files import FilesVerified, verify_files
+        from localspec.hub.integrity import FilesVerified, verify_files
 
         call, shown_at = self.screen.app.call_from_thread, 0.0
         for event in verify_files(self.tuning.catalog.resolve(model.name).path, model.name):
@@ -191,14 +191,14 @@ class Library:
         elif not model.origin.repo:
             self.say(f"{found.bad_words}. Fetch the model again.", warns=True)
         else:
-            asking = Asking("Fetch again?", [found.bad_words], [Reply(FETCH, FETCH_WORDS)])
-            self.screen.app.push_screen(asking, partial(self.mend, found, model))
+            dialog = Dialog("Fetch again?", [found.bad_words], [Reply(FETCH, FETCH_WORDS)])
+            self.screen.app.push_screen(dialog, partial(self.mend, found, model))
 
     def mend(self, found: FilesVerified, model: Shelved, reply: str | None) -> None:
         """The same commit again: all files but the wrong ones are here."""
         if reply == FETCH:
+            from localspec.hub.integrity import mend
             from localspec.hub.records import PullRequest
-            from localspec.hub.verify_files import mend
 
             mend(found)
             self.downloads.queue.add(PullRequest(model.origin.repo, model.origin.commit, draft="none"))
@@ -207,7 +207,7 @@ class Library:
 
     def open_page(self, repo: str) -> None:
         """Ask whether to open a repository's page."""
-        self.outside.ask_about(page_of(repo))
+        self.programs.ask_about(page_of(repo))
 
     # --- for all of them
 

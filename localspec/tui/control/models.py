@@ -19,15 +19,15 @@ from localspec.core.requests import ChangeDrafter
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import AUTO, LISTED
 from localspec.history.text.lists import short_name
-from localspec.tui.control import on_server
+from localspec.tui.control import server_limits
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import AWAY
 from localspec.tui.control.tuning import Choice
 from localspec.tui.control.turns import Turns
-from localspec.tui.panels.on_disk import Pick
-from localspec.tui.screens.asking import Asking, Reply
+from localspec.tui.panels.disk_tab import Pick
+from localspec.tui.screens.dialog import Dialog, Reply
 
 if TYPE_CHECKING:
     from localspec.hub.queue import Download
@@ -109,7 +109,7 @@ class Models:
     def pick(self, *, drafts_first: bool = False) -> None:
         """Opens the models screen."""
         if self.tuning.server:
-            self.feedback.refuse(on_server.lack("model", self.tuning.server))
+            self.feedback.refuse(server_limits.lack("model", self.tuning.server))
             return
         from localspec.tui.screens.models import ModelsScreen, Shelf
 
@@ -170,7 +170,7 @@ class Models:
         """Load another model, another drafter or another format, once it is known to work. Of several choices the last
         one counts."""
         if self.tuning.server:
-            self.feedback.refuse(on_server.lack("model", self.tuning.server))
+            self.feedback.refuse(server_limits.lack("model", self.tuning.server))
             return
         look = partial(self.look_up, model, draft, quant, self.feedback.command)
         self.feedback.hint(CHECKING.format(name=one_line(short_name(model))), LONG)
@@ -215,8 +215,8 @@ class Models:
         context, before = self.contexts(choice)
         if used > context > 0:
             lines = [CUTS.format(used=used, name=choice.title, context=context)]
-            asking = Asking(f"Load {choice.title}?", lines, [Reply(LOAD, f"Load {choice.title}")])
-            self.screen.app.push_screen(asking, partial(self.answer, message))
+            dialog = Dialog(f"Load {choice.title}?", lines, [Reply(LOAD, f"Load {choice.title}")])
+            self.screen.app.push_screen(dialog, partial(self.answer, message))
             return
         await self.change(choice, beside=message.beside)
         if 0 < context < before and used:

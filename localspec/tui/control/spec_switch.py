@@ -8,7 +8,7 @@ import msgspec
 
 from localspec.core.events import Mode, SpecCard
 from localspec.core.requests import MAX_DRAFT, SpecWish, read_draft_length
-from localspec.core.served import SERVER
+from localspec.core.server_speculation import SERVER
 
 NEXT: dict[Mode, Mode] = {"on": "auto", "auto": "off", "off": "on"}
 MODES = f"Write /spec {', '.join(get_args(Mode)[:-1])} or {get_args(Mode)[-1]}."

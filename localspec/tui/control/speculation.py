@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Failure, Notice, Ready, SpecCard
 from localspec.core.requests import GenerateRequest, SpecWish
-from localspec.models.folding import READ_AS
+from localspec.models.spelling import READ_AS
 from localspec.tui.control import spec_switch
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.compare import CompareScreen, OfAnswer

@@ -17,8 +17,8 @@ from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
 from localspec.history.references import bounded
 from localspec.tui.chat.conversation import Utterance
-from localspec.tui.chat.elsewhere import elsewhere
-from localspec.tui.chat.prompt_reading import PromptReading
+from localspec.tui.chat.copy_sources import elsewhere
+from localspec.tui.chat.prompt_progress import PromptReading
 from localspec.tui.chat.recorder import Kept
 from localspec.tui.chat.repetition import Repetition
 from localspec.tui.control.commands import escape_slash

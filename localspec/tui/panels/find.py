@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from localspec.core.sanitize import one_line
-from localspec.tui.chat.finding import Finder, Found, Hit, Source
+from localspec.tui.chat.word_matches import Finder, Found, Hit, Source
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.field import LONGEST, Field, runs_binding
 from localspec.tui.terminal.timer import once

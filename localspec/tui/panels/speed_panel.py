@@ -17,7 +17,7 @@ from textual.widget import Widget
 from localspec.core.blocks import bar, column, grouped, meter, per_cell
 from localspec.core.events import SpecCard, Stats, Step
 from localspec.core.sanitize import one_line
-from localspec.core.served import is_served, speculation
+from localspec.core.server_speculation import is_served, speculation
 from localspec.core.sizes import size_words
 from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import words

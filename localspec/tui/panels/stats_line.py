@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from localspec.core.events import FinishReason, Loading, Stats, Waiting
 from localspec.core.sanitize import one_line
-from localspec.core.served import is_served, speculation
+from localspec.core.server_speculation import is_served, speculation
 from localspec.tui.chat.gain import cost
 from localspec.tui.chat.info import Info, info
 from localspec.tui.terminal.timer import once

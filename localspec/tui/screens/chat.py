@@ -20,26 +20,26 @@ from textual.widgets import Input, OptionList, TextArea
 
 from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step, Text, Waiting
 from localspec.history import OpenChat, Unsent
-from localspec.tui.chat.past import conversation
 from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Noticed
-from localspec.tui.control.ahead import read_ahead
+from localspec.tui.chat.saved_chat import conversation
 from localspec.tui.control.branches import Branches
+from localspec.tui.control.chat_model import ChatModel
 from localspec.tui.control.chats import Chats
 from localspec.tui.control.command_line import CommandLine
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.downloads import Changed
 from localspec.tui.control.drafters import Drafters
 from localspec.tui.control.engine_link import EngineLink
+from localspec.tui.control.external_programs import ExternalPrograms
 from localspec.tui.control.feed import Arrived, Engine
 from localspec.tui.control.feedback import Feedback
 from localspec.tui.control.full_context import FullContext
 from localspec.tui.control.interrupts import Interrupts
 from localspec.tui.control.library import Library
-from localspec.tui.control.measuring import Measuring
+from localspec.tui.control.measurements import Measuring
 from localspec.tui.control.models import Chosen, Models
-from localspec.tui.control.outside import Outside
-from localspec.tui.control.own_model import OwnModel
 from localspec.tui.control.parts import Parts
+from localspec.tui.control.preloading import read_ahead
 from localspec.tui.control.recovery import Recovery
 from localspec.tui.control.reports import Reports
 from localspec.tui.control.settings import Settings
@@ -59,7 +59,7 @@ from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, WISHES, SpeedPanel
 from localspec.tui.panels.stats_line import StatsLine, loading_words
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 from localspec.tui.terminal.collector import Collector
 from localspec.tui.transcript.legend import Legend
 from localspec.tui.transcript.transcript import Transcript
@@ -137,16 +137,16 @@ class ChatScreen(Painted, Screen[None]):
         self.copies: Copies = Copies(parts)
         self.reports: Reports = Reports(parts)
         self.settings: Settings = Settings(parts)
-        self.outside = Outside(parts, self.copies)
+        self.programs = ExternalPrograms(parts, self.copies)
         self.branches: Branches = Branches(parts, self.turns, self.copies)
         self.undo: Undo = Undo(parts, self.turns, self.branches)
         self.speculation: Speculation = Speculation(parts)
-        self.chats: Chats = Chats(parts, self.turns, self.branches, opened=lambda: self.own_model.ask())  # noqa: PLW0108 - made later
+        self.chats: Chats = Chats(parts, self.turns, self.branches, opened=lambda: self.chat_model.ask())  # noqa: PLW0108 - made later
         self.sidebar, self.find = self.chats.sidebar, self.chats.finding.bar
-        self.library = Library(parts, self.outside)
+        self.library = Library(parts, self.programs)
         self.models: Models = Models(parts, self.turns, self.speculation, self.library)
-        self.own_model = OwnModel(parts, self.models)
-        self.full_context = FullContext(parts, self.turns, self.own_model, begin_chat=self.chats.begin)
+        self.chat_model = ChatModel(parts, self.models)
+        self.full_context = FullContext(parts, self.turns, self.chat_model, begin_chat=self.chats.begin)
         self.recovery = Recovery(parts, self.models)
         self.drafters: Drafters = Drafters(parts, self.models, self.speculation)
         self.measuring: Measuring = Measuring(parts, self.models)
@@ -164,7 +164,7 @@ class ChatScreen(Painted, Screen[None]):
 
     async def on_mount(self) -> None:
         await self.chats.show(self.past)
-        self.own_model.start()
+        self.chat_model.start()
         self.prompt.focus()
         self.views.show(self.tuning.config.ui.token_view)
         self.set_interval(SAVE_SECONDS, lambda: self.recorder.save(self.state.tally.stats))
@@ -181,7 +181,7 @@ class ChatScreen(Painted, Screen[None]):
 
     async def on_unmount(self) -> None:
         self.recorder.end(self.state.tally.stats, "cancelled")
-        unsent = self.branches.lent.own
+        unsent = self.branches.message_edit.own
         self.recorder.abandon(Unsent(unsent.text, unsent.attachments, self.tuning.server))
         self.engine.close()
         self.library.downloads.close()
@@ -236,7 +236,7 @@ class ChatScreen(Painted, Screen[None]):
         self.models.welcome()
         self.state.enter("idle", "idle")
         self.speculation.restore(ready)
-        await self.own_model.welcome()
+        await self.chat_model.welcome()
         await self.turns.ask_next()
 
     async def draw(self) -> bool:
@@ -379,8 +379,8 @@ class ChatScreen(Painted, Screen[None]):
         self.models.pick()
 
     def action_editor(self) -> None:
-        self.outside.edit()
+        self.programs.edit()
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         event.stop()
-        self.outside.ask_about(event.href)
+        self.programs.ask_about(event.href)

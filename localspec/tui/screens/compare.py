@@ -19,11 +19,11 @@ from textual.widgets import Footer, Static
 from localspec.core.events import Done, Failure, Prefill, Stats, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest
 from localspec.core.sanitize import one_line
-from localspec.core.served import UNREPORTED, is_served
+from localspec.core.server_speculation import UNREPORTED, is_served
 from localspec.runtime.stats import PROBES_NEEDED
 from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.compare_side import Side
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 TWO_COLUMNS = 80
 AROUND = 24  # characters shown where the texts part

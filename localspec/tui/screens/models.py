@@ -22,12 +22,12 @@ from localspec.tui.control.downloads import Planned
 from localspec.tui.control.library import Library
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.models_keys import SCREEN_KEYS
+from localspec.tui.panels.disk_tab import OnDisk, Pick
 from localspec.tui.panels.downloads_tab import DownloadsTab
 from localspec.tui.panels.hub_tab import HubTab
-from localspec.tui.panels.on_disk import OnDisk, Pick
 from localspec.tui.panels.tab_strip import TABS, Counts, Tab, TabStrip
-from localspec.tui.screens.asking import Asking, Reply
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.screens.size_notice import TooSmall
 
 if TYPE_CHECKING:
     from localspec.runtime.local_models import Shelved
@@ -173,8 +173,8 @@ class ModelsScreen(Screen[Pick | None]):
         lines, names = found.lines(), [one.quant for one in found.report.formats]
         replies = [Reply(name, line) for name, line in zip(names, lines, strict=True)]
         draft = self.shelf.now.draft if model.name == self.shelf.now.model else ""
-        asking = Asking(f"Load {model.name} in which format?", [found.head], replies)
-        self.app.push_screen(asking, partial(self.pick_format, model.name, draft))
+        dialog = Dialog(f"Load {model.name} in which format?", [found.head], replies)
+        self.app.push_screen(dialog, partial(self.pick_format, model.name, draft))
 
     def pick_format(self, model: str, draft: str, quant: str | None) -> None:
         if quant:

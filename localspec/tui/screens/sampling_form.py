@@ -24,7 +24,7 @@ from localspec.core.sanitize import one_line
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.field import Field
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 LONGEST_VALUE, LONGEST_STOP = 20, 200  # characters
 KEYS = "Enter applies · Tab next · {form.close} closes"

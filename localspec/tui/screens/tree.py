@@ -25,7 +25,7 @@ from localspec.tui.chat.conversation import Conversation, Utterance
 from localspec.tui.chat.tree_lines import TreeLine, tree_lines
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.opener import ClosedByOpener
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 KEYS = "{tree.show} goes there · {tree.next} next fork · {tree.leave} closes"
 SHOWN, ELSEWHERE, FOLDED = "●", "○", "⋯"
