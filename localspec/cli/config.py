@@ -26,7 +26,8 @@ KEY = click.argument("key", shell_complete=completions)
 def config(context: click.Context) -> None:
     """Read and change the settings in config.toml.
 
-    Flags come first, then the environment (LOCALSPEC_TEMPERATURE), then the model's entry in models.toml, then these.
+    Flags come first, then the environment (LOCALSPEC_TEMPERATURE), then the preset, then the model's entry in
+    models.toml, then these.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
