@@ -185,10 +185,9 @@ class Transcript(StillScroll):
         if not self.follows and (new_y <= 0 if new_y < old_y else new_y >= self.max_scroll_y):
             self.post_message(More.Pressed(-1 if new_y < old_y else 1))
 
-    def _check_anchor(self) -> None:
+    def may_follow(self) -> bool:
         """The end of the window is not to be followed as if it were the chat's."""
-        if self._end == len(self._branch):
-            super()._check_anchor()
+        return self._end == len(self._branch)
 
     def landmarks(self) -> Collection[Widget]:
         return self._shown.values()
