@@ -97,7 +97,11 @@ class ChatApp(TerminalApp, KeyedApp):
         self.theme_changed_signal.subscribe(self, self.remember)
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # the shell wrote over the screen
         wrong = unknown(self.tuning.config.ui.provenance, self.theme_variables)
-        for notice in (*self.looks.notices, *self.wrong_keys, *(Notice("warning", "colour", said) for said in wrong)):
+        for notice in (
+            *self.looks.notices,
+            *self.wrong_keys,
+            *(Notice("warning", "colour", sentence) for sentence in wrong),
+        ):
             self.chat.post_message(Noticed(notice))
 
     def get_css_variables(self) -> dict[str, str]:
