@@ -148,8 +148,8 @@ def with_defaults(llm: LLM, request: GenerateRequest, usual: SamplingOptions) ->
 
 def is_news(notice: Notice, load: LoadRequest, output: Output) -> bool:
     """Whether a note about how this model is loaded was never shown before on this machine. Counts it as shown."""
-    said = sha256(f"{load.model} {notice.code} {notice.message}".encode()).hexdigest()[:LONG_ENOUGH]
-    return output.verbose or count(f"run.{said}") == 1
+    digest = sha256(f"{load.model} {notice.code} {notice.message}".encode()).hexdigest()[:LONG_ENOUGH]
+    return output.verbose or count(f"run.{digest}") == 1
 
 
 def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> GenerateRequest:

@@ -240,8 +240,8 @@ class SpecWish(Record, frozen=True, tag="steer"):
         """The mode that a draft length implies, unless another is given; 0 is off in any."""
         if k == 0:
             return cls("off")
-        said = cls() if k == "auto" else cls("on", k)
-        return said if mode == "auto" else cls(mode, said.k)
+        options = cls() if k == "auto" else cls("on", k)
+        return options if mode == "auto" else cls(mode, options.k)
 
     @property
     def checked(self) -> SpecWish:

@@ -33,17 +33,17 @@ from localspec.hub.transfer import Deadlines
 def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[Answer]:
     """The answers, one after the other; `report` hears what comes before a plan. Nothing is downloaded or deleted
     unless the plan that comes first is iterated past."""
-    scratch, said = paths.headers_dir(), Reported(report)
+    scratch, reports = paths.headers_dir(), Reported(report)
     client = Client(
         endpoint(),
         read_login(),
         seconds=silence / 3,  # the parent ends a process that is silent for longer than `silence`
         answer_seconds=silence * 2 / 3,
-        heard=said.again,
+        heard=reports.again,
     )
     match question:
         case AskPull(request):
-            plan = prepare(client, request, scratch, report=said)
+            plan = prepare(client, request, scratch, report=reports)
             yield plan
             yield from fetch(plan, request, Deadlines(silence))
         case AskSearch(searched):

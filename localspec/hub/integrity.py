@@ -77,8 +77,8 @@ class FilesVerified(Event, frozen=True, tag="files-verified"):
         """What is not right, without a full stop."""
         wrong = [one_line(file.path) for file in self.files if file.state == "wrong"]
         missing = [one_line(file.path) for file in self.files if file.state == "missing"]
-        said = {"not the bytes that were promised": wrong, "missing": missing}
-        return "; ".join(f"{', '.join(names)}: {what}" for what, names in said.items() if names)
+        faults = {"not the bytes that were promised": wrong, "missing": missing}
+        return "; ".join(f"{', '.join(names)}: {what}" for what, names in faults.items() if names)
 
 
 class Listed(msgspec.Struct, frozen=True):

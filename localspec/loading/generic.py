@@ -83,9 +83,9 @@ def build(snapshot: Snapshot, dtype: torch.dtype) -> Any:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    said = {name: value for name, value in snapshot.config.items() if name not in UNSAID}
+    fields = {name: value for name, value in snapshot.config.items() if name not in UNSAID}
     with transformers_faults(snapshot.name), ExitStack() as stack:
-        config = CONFIG_MAPPING[said["model_type"]].from_dict(copy.deepcopy(said))
+        config = CONFIG_MAPPING[fields["model_type"]].from_dict(copy.deepcopy(fields))
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         refuse_too_large(kind, config, snapshot)
         if is_gptq(snapshot.config):

@@ -128,8 +128,8 @@ def checked(found: Mapping[str, Any], source: Path) -> CatalogFile:
     try:
         written = msgspec.convert(found, CatalogFile, builtin_types=(datetime, date, time))
     except (msgspec.ValidationError, RecursionError) as error:
-        said = explain(str(error))
-        raise CatalogError(f"{source}: {said}{'' if said.endswith('?') else '.'}", hint=EDIT) from error
+        sentence = explain(str(error))
+        raise CatalogError(f"{source}: {sentence}{'' if sentence.endswith('?') else '.'}", hint=EDIT) from error
     check(source, written)
     return written
 

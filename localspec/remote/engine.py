@@ -299,7 +299,7 @@ def written(lines: Iterable[bytes]) -> Iterator[str]:
 
 def failure(fault: LocalspecError, request: GenerateRequest | None = None) -> Failure:
     """An error as an event. A chat that is too long may be asked again without its oldest turn."""
-    asked = [said for said in (request.messages or ()) if said.role == "user"] if request else []
+    asked = [message for message in (request.messages or ()) if message.role == "user"] if request else []
     over = 1 if isinstance(fault, ContextOverflow) and len(asked) > 1 else 0
     return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over=over)
 

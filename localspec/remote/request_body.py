@@ -33,7 +33,7 @@ def body(kind: Kind, model: str, request: GenerateRequest, wishes: Wishes) -> by
 
 
 def messages(request: GenerateRequest) -> list[dict[str, str]]:
-    return [{"role": said.role, "content": said.content} for said in request.messages or ()]
+    return [{"role": message.role, "content": message.content} for message in request.messages or ()]
 
 
 def given(request: GenerateRequest) -> dict[str, int | float]:

@@ -26,7 +26,7 @@ class Translating:
 
     translation: Translation
     drafter: SandboxedPrompter
-    was_said: bool = False
+    is_reported: bool = False
 
     @classmethod
     def open(cls, target: AnyPrompter, ends: Snapshot, drafter: Snapshot) -> Translating:
@@ -59,9 +59,9 @@ class Translating:
 
     def notice(self, name: str) -> Notice | None:
         """What to say, once, where the answer's text does not survive both tokenizers."""
-        if self.was_said or not self.translation.broken:
+        if self.is_reported or not self.translation.broken:
             return None
-        self.was_said = True
+        self.is_reported = True
         message = f"{name} has another tokenizer, and this text does not survive the translation, so it drafts nothing."
         return Notice("info", "translation", message, "It drafts again where the text does. The text is the same.")
 

@@ -139,8 +139,8 @@ class ModelState:
         the last logits had none)."""
         yield from graph_notices(self.parts.decoders)
         translating = self.parts.drafting.translating
-        if translating is not None and (said := translating.notice(self.spec.name)):
-            yield said
+        if translating is not None and (notice := translating.notice(self.spec.name)):
+            yield notice
         if is_flat and not self._flat_noticed:
             self._flat_noticed = True
             yield flat(self.ready.model.name)

@@ -68,8 +68,8 @@ def loading(progress: Loading | None) -> RequestRefused:
 
 def not_loaded(failure: Failure) -> RequestRefused:
     """The model could not be loaded; the next request tries again."""
-    said = f"{failure.message} {failure.hint}".rstrip()
-    message = said if failure.code == "engine_stopped" else f"The model is not loaded. {said}"
+    sentence = f"{failure.message} {failure.hint}".rstrip()
+    message = sentence if failure.code == "engine_stopped" else f"The model is not loaded. {sentence}"
     return RequestRefused(503, message, code=failure.code, kind=UNAVAILABLE)
 
 

@@ -33,7 +33,7 @@ class Watched(RemoteEngine):
 
 @asynccontextmanager
 async def chat_with(server: Server) -> AsyncIterator[Stage]:
-    tuning = Tuning(Config(), load=LoadRequest("served"), name="served", server="served", said=GREEDY)
+    tuning = Tuning(Config(), load=LoadRequest("served"), name="served", server="served", chosen=GREEDY)
     async with open_chat(Watched(Remote(server.address, "served")), tuning=tuning) as stage:  # type: ignore[arg-type]
         await stage.ready()
         yield stage

@@ -417,7 +417,7 @@ async def test_what_has_just_been_told_is_not_told_again():
         for words in ("Weights are in int8.", "Weights are in int8.", "Speculation is off.", "Weights are in int8."):
             stage.chat.feedback.tell(Notice("info", "format", words, ""))
         await stage.until(lambda: len(stage.chat.query(Note)) >= 3)
-        told = [note.said for note in stage.chat.query(Note)]
+        told = [note.text for note in stage.chat.query(Note)]
         assert told == ["Weights are in int8.", "Speculation is off.", "Weights are in int8."]
 
 

@@ -218,7 +218,7 @@ def test_a_context_that_is_nearly_full_is_a_warning_in_words_too():
 
 
 async def test_preset_and_seed_follow_what_is_set():
-    tuning = Tuning(Config(), said=SamplingOptions(seed=3))
+    tuning = Tuning(Config(), chosen=SamplingOptions(seed=3))
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning) as stage:
         await stage.ready()
         await stage.sees("seed 3")

@@ -103,7 +103,7 @@ async def test_a_model_that_is_gone_is_a_sentence_and_so_is_one_that_the_user_na
         await opens(stage, gone)
         await stage.sees("This chat was with gone, which cannot be loaded now:")
         assert not isinstance(stage.app.screen, Dialog)
-        assert sum("goes on with" in note.said for note in stage.chat.transcript.query(Note)) == 0, "another chat's"
+        assert sum("goes on with" in note.text for note in stage.chat.transcript.query(Note)) == 0, "another chat's"
 
 
 @pytest.mark.slow

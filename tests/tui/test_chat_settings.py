@@ -95,7 +95,7 @@ async def test_what_cannot_be_set_changes_nothing_and_returns_to_the_prompt(type
         await stage.ready()
         await stage.asks(typed, sentence)
         assert stage.chat.prompt.text == typed
-        assert (stage.chat.tuning.said, stage.chat.tuning.preset) == (SamplingOptions(), None)
+        assert (stage.chat.tuning.chosen, stage.chat.tuning.preset) == (SamplingOptions(), None)
 
 
 async def test_a_preset_takes_the_place_of_what_was_said_and_brings_its_system_prompt():
@@ -200,7 +200,7 @@ async def test_a_preset_chosen_in_the_form_empties_the_fields():
         opened.query_one("#apply").focus()
         await stage.pilot.press("enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
-        assert (tuning.preset, tuning.said) == ("balanced", SamplingOptions())
+        assert (tuning.preset, tuning.chosen) == ("balanced", SamplingOptions())
 
 
 # --- themes
@@ -639,7 +639,7 @@ async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(
         assert "without a draft model" not in stage.seen, "none was to draft"
         await stage.pilot.press("down", "enter")  # another
         await picker(stage)
-        notes = [note.said for note in stage.chat.transcript.query(Note)]
+        notes = [note.text for note in stage.chat.transcript.query(Note)]
         assert notes.count("✗ Not enough memory for big. Try a smaller one.") == 1
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.engines) == 3)
@@ -667,5 +667,5 @@ async def test_another_model_ends_the_answer_that_is_being_written_and_keeps_it(
 
 
 def test_flags_hold_for_every_model_and_a_draft_for_the_one_it_was_named_with():
-    tuning = replace(guide(), load_said={"quant": "int4", "draft": "off"})
+    tuning = replace(guide(), load_flags={"quant": "int4", "draft": "off"})
     assert tuning.choice(GUIDE).load == LoadRequest.of(GUIDE, quant="int4")

@@ -44,7 +44,7 @@ def tiny(folder: Path, **config: int) -> Path:
 
 
 def notes(stage: Stage) -> list[str]:
-    return [note.said for note in stage.chat.transcript.query(Note)]
+    return [note.text for note in stage.chat.transcript.query(Note)]
 
 
 async def test_what_cannot_work_is_one_sentence_and_the_model_stays_with_what_was_typed(tmp_path: Path):

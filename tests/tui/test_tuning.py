@@ -71,7 +71,7 @@ def test_what_cannot_be_set_sets_nothing(typed: str):
     tuning = Tuning()
     with pytest.raises(UsageError):
         tuning.set(typed)
-    assert (tuning.said, tuning.max_tokens, tuning.stop) == (SamplingOptions(), None, ())
+    assert (tuning.chosen, tuning.max_tokens, tuning.stop) == (SamplingOptions(), None, ())
 
 
 def test_a_comparison_is_greedy_unless_a_temperature_was_asked_for():

@@ -77,14 +77,14 @@ def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
 
 def looked_again(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
     """The plan in a wait of days: a hub that is away is said once, and looked for until it is back."""
-    is_said = False
+    is_shown = False
     while True:
         try:
             return one_plan(hub, asked, show)
         except HubAway as away:
-            if not is_said:
+            if not is_shown:
                 show.event(Notice("warning", away.code, f"{away.message} Access is still checked every 10 minutes."))
-                is_said = True
+                is_shown = True
         sleep(GATE_SECONDS)
 
 

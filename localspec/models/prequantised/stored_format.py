@@ -25,13 +25,13 @@ def stored_format(config: Mapping[str, Any]) -> FourBitType | Literal["gptq"] | 
     """The weight format that a checkpoint is stored in; None for floats, and for what becomes floats while it is
     loaded. CheckpointError for weights that are quantised in another way, or that nothing here can compute."""
     refuse_mlx(config)
-    said = config.get("quantization_config")
-    if not said or is_unpacked(config):
+    stated = config.get("quantization_config")
+    if not stated or is_unpacked(config):
         return None
     if is_gptq(config):
         read_gptq(config)
         return GPTQ
-    fields = said if isinstance(said, dict) else {}
+    fields = stated if isinstance(stated, dict) else {}
     method = method_of(fields)
     if method == "bitsandbytes" and (fields.get("load_in_4bit") or fields.get("_load_in_4bit")):
         named = fields.get("bnb_4bit_quant_type", "fp4")
@@ -47,8 +47,8 @@ def stored_format(config: Mapping[str, Any]) -> FourBitType | Literal["gptq"] | 
 
 def is_unpacked(config: Mapping[str, Any]) -> bool:
     """Whether its weights become floats while they are read: (code - zero) * scale."""
-    said = config.get("quantization_config")
-    return isinstance(said, dict) and said.get("quant_method") in UNPACKED and config.get("model_type") in FAMILIES
+    stated = config.get("quantization_config")
+    return isinstance(stated, dict) and stated.get("quant_method") in UNPACKED and config.get("model_type") in FAMILIES
 
 
 def method_of(fields: Mapping[str, Any]) -> str:
@@ -66,16 +66,16 @@ def refuse_mlx(config: Mapping[str, Any]) -> None:
 
 
 def is_gptq(config: Mapping[str, Any]) -> bool:
-    said = config.get("quantization_config")
-    return isinstance(said, dict) and said.get("quant_method") == GPTQ
+    stated = config.get("quantization_config")
+    return isinstance(stated, dict) and stated.get("quant_method") == GPTQ
 
 
 def read_gptq(config: Mapping[str, Any]) -> dict[str, Any]:
     """The layout of GPTQ's weights, and nothing else that transformers would act on. CheckpointError where a package
     for it is missing."""
-    said = config["quantization_config"]
-    layout = said.get("checkpoint_format") or said.get("format") or GPTQ_LAYOUTS[0]
-    bits, group = said.get("bits"), said.get("group_size", 128)
+    stated = config["quantization_config"]
+    layout = stated.get("checkpoint_format") or stated.get("format") or GPTQ_LAYOUTS[0]
+    bits, group = stated.get("bits"), stated.get("group_size", 128)
     if bits not in GPTQ_BITS or layout not in GPTQ_LAYOUTS or type(group) is not int or not (group == -1 or group > 0):
         raise CheckpointError(
             f"config.json describes no weights of GPTQ's (bits {str(bits)[:40]}, group_size {str(group)[:40]},"
@@ -87,5 +87,5 @@ def read_gptq(config: Mapping[str, Any]) -> dict[str, Any]:
             f"This model is quantised already, by gptq, which needs {' and '.join(missing)} installed.",
             hint="Run: pip install 'localspec[gptq]'. Or choose its 16-bit copy and --quant nf4.",
         )
-    flags = {name: bool(said.get(name, usual)) for name, usual in (("desc_act", False), ("sym", True))}
+    flags = {name: bool(stated.get(name, usual)) for name, usual in (("desc_act", False), ("sym", True))}
     return {"quant_method": GPTQ, "bits": bits, "group_size": group, "checkpoint_format": layout, **flags}

@@ -14,21 +14,21 @@ from localspec.tui.chat.conversation import Conversation, Utterance, turns
 
 def elsewhere(conversation: Conversation) -> list[Reference]:
     """The texts of all messages that the model is not sent, the newest first."""
-    left_out = {said.id for said in conversation.out_of_context}
-    sent = [said for said in conversation.branch if said.id not in left_out]
-    others = [said for said in reversed(conversation.tree.nodes.values()) if said not in sent]
-    answers = [said for said in others if said.role == "assistant" and said.text]
-    files = attached(others, {one.text for said in sent for one in said.attachments})
-    return [*(reference(conversation, said) for said in answers), *files]
+    left_out = {utterance.id for utterance in conversation.out_of_context}
+    sent = [utterance for utterance in conversation.branch if utterance.id not in left_out]
+    others = [utterance for utterance in reversed(conversation.tree.nodes.values()) if utterance not in sent]
+    answers = [utterance for utterance in others if utterance.role == "assistant" and utterance.text]
+    files = attached(others, {one.text for utterance in sent for one in utterance.attachments})
+    return [*(reference(conversation, utterance) for utterance in answers), *files]
 
 
-def reference(conversation: Conversation, said: Utterance) -> Reference:
+def reference(conversation: Conversation, utterance: Utterance) -> Reference:
     """An answer behind its question; named by the question, and by its version where there are several."""
-    question = conversation.question(said)
+    question = conversation.question(utterance)
     asked = first_line(question.text) if question else ""
-    number, versions = conversation.version(said)
+    number, versions = conversation.version(utterance)
     name = asked if versions == 1 else f"{asked} ({number} of {versions})"
-    return answer("branch", name, followed(conversation, question) if question else (), said.text)
+    return answer("branch", name, followed(conversation, question) if question else (), utterance.text)
 
 
 def followed(conversation: Conversation, question: Utterance) -> tuple[Message, ...]:
@@ -40,7 +40,7 @@ def followed(conversation: Conversation, question: Utterance) -> tuple[Message, 
 def attached(messages: list[Utterance], sent: Collection[str | None]) -> Iterator[Reference]:
     """Each file once that is attached to one of these messages, unless its text is sent."""
     seen = set(sent)
-    for one in (one for said in messages for one in said.attachments):
+    for one in (one for utterance in messages for one in utterance.attachments):
         if one.text not in seen:
             seen.add(one.text)
             yield file(one)

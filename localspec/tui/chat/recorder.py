@@ -49,7 +49,7 @@ WHOLE = ("stop", "length")  # an answer that ended so is one, though it may be e
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
 TROUBLED_SECONDS = 1.0  # for one more try, where the last one failed
 NO_NAME = NewChat("")
-NOTHING_SAID: Mapping[str, Setting] = {}
+NO_PARAMS: Mapping[str, Setting] = {}
 
 
 class HistorySink(Protocol):
@@ -166,16 +166,16 @@ class HistoryRecorder:
         """Goes on in a chat that is called so."""
         self.title, self._says_nothing = title, self._titled and not title_of(title)
 
-    def answer(self, said: Utterance, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
+    def answer(self, utterance: Utterance, params: Mapping[str, Setting] = NO_PARAMS) -> None:
         """Begins an answer, whose tokens are chosen with these `params`."""
-        self._answer, self._made = said, msgspec.structs.replace(self._author, params=dict(params))
+        self._answer, self._made = utterance, msgspec.structs.replace(self._author, params=dict(params))
         self._begun, self._spent, self._added = "", Stats(), ""
         self._steps, self._grown, self._has_place = [], 0, False
 
-    def resume(self, said: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NOTHING_SAID) -> None:
+    def resume(self, utterance: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NO_PARAMS) -> None:
         """Continues an answer in its message; `before` are the rounds it has."""
-        self.answer(said, params)
-        self._begun, self._spent = said.text, said.made.stats if said.made else Stats()
+        self.answer(utterance, params)
+        self._begun, self._spent = utterance.text, utterance.made.stats if utterance.made else Stats()
         self._steps, self._has_place = list(before), True
 
     def whole(self, stats: Stats) -> Stats:
@@ -209,18 +209,18 @@ class HistoryRecorder:
             return None
         return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason))
 
-    def edit(self, said: Utterance) -> None:
+    def edit(self, utterance: Utterance) -> None:
         """The user's own version of an answer."""
-        self._post(Edited(said.text, said.id, said.parent_id or 0))
+        self._post(Edited(utterance.text, utterance.id, utterance.parent_id or 0))
 
     def show(self, head: int | None) -> None:
         """The branch that is shown."""
         self._post(Moved(head))
 
-    def remove(self, said: Utterance, head: int | None) -> None:
+    def remove(self, utterance: Utterance, head: int | None) -> None:
         """The message and all after it; what is shown then. A chat without a message has no title."""
         self.title = None if head is None else self.title
-        self._post(Removed(said.id))
+        self._post(Removed(utterance.id))
         self._post(Moved(head))
 
     def leave(self) -> None:

@@ -57,22 +57,22 @@ def speaker(past: OpenChat, message: StoredMessage) -> str:
 
 def record(running: Conversation, title: str, model_key: str) -> OpenChat:
     """The conversation as the history would return it, but with our own ids and no chat's."""
-    said = [
+    messages = [
         StoredMessage(
             one.id, "", one.parent_id, one.role, one.text, status(one), one.at, one.attachments, one.made, one.edited
         )
         for one in running.tree.nodes.values()
     ]
-    times = [one.created_at for one in said] or [now()]
+    times = [one.created_at for one in messages] or [now()]
     preset, system = running.tuning.preset, running.instructions or None
-    known = (model_key, preset, system, running.head, False, len(said), None, running.untold)
-    return OpenChat(Chat("", title, min(times), max(times), *known), Tree(said))
+    known = (model_key, preset, system, running.head, False, len(messages), None, running.untold)
+    return OpenChat(Chat("", title, min(times), max(times), *known), Tree(messages))
 
 
-def status(said: Utterance) -> Status:
-    if said.role == "user" or (said.edited and said.made is None):
+def status(utterance: Utterance) -> Status:
+    if utterance.role == "user" or (utterance.edited and utterance.made is None):
         return "done"
-    return STATUS_OF[said.made.stats.finish_reason] if said.made else "partial"
+    return STATUS_OF[utterance.made.stats.finish_reason] if utterance.made else "partial"
 
 
 def ending(message: StoredMessage) -> tuple[str, str]:

@@ -62,8 +62,8 @@ def spans(text: str, sought: re.Pattern[str]) -> list[Span]:
 
 def plain(markdown: str) -> str:
     """The text as it is read: without the signs that only style it."""
-    said = FENCE.split(markdown)  # code at odd places
-    return "\n".join(part if number % 2 else MARKUP.sub("", part) for number, part in enumerate(said))
+    parts = FENCE.split(markdown)  # code at odd places
+    return "\n".join(part if number % 2 else MARKUP.sub("", part) for number, part in enumerate(parts))
 
 
 @dataclass(frozen=True, slots=True)

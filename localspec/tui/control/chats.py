@@ -27,7 +27,7 @@ from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
 UNSENT = "What you wrote in this chat and was not sent is in the prompt again."
-NOTHING_SAID = "This chat is empty: there is nothing to export."
+NOTHING_TO_EXPORT = "This chat is empty: there is nothing to export."
 
 
 class Chats:
@@ -149,8 +149,8 @@ class Chats:
     async def open_at(self, past: OpenChat, message_id: int | None, words: str) -> None:
         """The chat, at the words in this message if there is one."""
         await self.open(past)
-        if said := self.conversation.tree.nodes.get(message_id or 0):
-            await self.finding.open_at(said, words)
+        if utterance := self.conversation.tree.nodes.get(message_id or 0):
+            await self.finding.open_at(utterance, words)
 
     async def delete(self, *chat_ids: str) -> None:
         """The running chat is left before it is deleted."""
@@ -189,7 +189,7 @@ class Chats:
 
     async def export_chat(self, kind: Format, where: str, typed: str) -> None:
         held = record(self.conversation, self.state.title, self.recorder.model_key)
-        seen = {said.id: (*said.rounds,) for said in self.conversation.tree.nodes.values()}
+        seen = {utterance.id: (*utterance.rounds,) for utterance in self.conversation.tree.nodes.values()}
 
         def rounds(number: int) -> tuple[Step, ...]:
             return seen[number] or (*self.recorder.rounds(number),)
@@ -203,7 +203,7 @@ class Chats:
 
         try:
             if not held.tree.nodes:
-                raise UsageError(NOTHING_SAID)
+                raise UsageError(NOTHING_TO_EXPORT)
             self.feedback.tell(Notice("info", "exported", await asyncio.to_thread(write)))
         except LocalspecError as fault:
             self.feedback.give_back(typed)

@@ -20,7 +20,7 @@ from localspec.tui.screens.drafters import DraftersScreen
 
 NOT_YET = "The model is not loaded yet."
 NONE_KNOWN = "No draft model is known for it, so it runs at its normal speed."
-SAID = {"": NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off."}
+SENTENCES = {"": NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off."}
 
 
 class Drafters:
@@ -67,7 +67,7 @@ class Drafters:
         if spec.kind != "off":
             pauses = f" ({why})" if (why := why_off(spec, self.state.rounds)) else ""
             return f"Now: {drafting(spec, self.state.rounds)}{pauses}"
-        return SAID.get(spec.reason) or f"Nothing drafts: {one_line(spec.reason)}."
+        return SENTENCES.get(spec.reason) or f"Nothing drafts: {one_line(spec.reason)}."
 
     def look(self, page: DraftersScreen, name: str, quant: str, now: tuple[str | None, Stats]) -> None:
         """Runs in a thread. `now`: what drafts at present, and the figures of the last answer."""

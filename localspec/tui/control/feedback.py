@@ -19,14 +19,14 @@ from localspec.tui.transcript.transcript import Transcript
 
 
 class Feedback:
-    """`command` is the one that runs now, as it was typed: one that is refused goes back into the prompt. `said`: what
-    was said of how models load, in this session."""
+    """`command` is the one that runs now, as it was typed: one that is refused goes back into the prompt.
+    `shown_notices`: those on how models load that this session has shown."""
 
     command = ""
 
     def __init__(self, screen: Screen[None], state: ChatState, transcript: Transcript) -> None:
         self.screen, self.state, self.transcript = screen, state, transcript
-        self.said: set[tuple[str, str, str]] = set()
+        self.shown_notices: set[tuple[str, str, str]] = set()
 
     @property
     def status(self) -> StatsLine:
@@ -70,15 +70,15 @@ class Feedback:
         """Adds what the engine says: how a model is loaded once a session."""
         if self.state.phase != "loading":
             await self.inform(notice)
-        elif (news := (self.state.tuning.name, notice.code, notice.message)) not in self.said:
-            self.said.add(news)
+        elif (news := (self.state.tuning.name, notice.code, notice.message)) not in self.shown_notices:
+            self.shown_notices.add(news)
             await self.inform(notice)
 
     async def inform(self, notice: Notice) -> None:
         """Adds a notice to the transcript, unless the same one is its last line."""
         note = Note(self.words(f"{notice.message} {notice.hint}".strip()), level=notice.level)
         last = next(reversed(self.transcript.children), None)
-        if isinstance(last, Note) and last.said == note.said:
+        if isinstance(last, Note) and last.text == note.text:
             self.transcript.anchor()
         else:
             await self.show(note)

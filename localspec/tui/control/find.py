@@ -39,8 +39,12 @@ class Finding:
     def sources(self) -> list[Source]:
         """The branch's texts with their files: a long paste belongs to what the user wrote."""
         return [
-            Source(said.text, said.role == "assistant", tuple((name(one), one.text or "") for one in said.attachments))
-            for said in self.conversation.branch
+            Source(
+                utterance.text,
+                utterance.role == "assistant",
+                tuple((name(one), one.text or "") for one in utterance.attachments),
+            )
+            for utterance in self.conversation.branch
         ]
 
     # --- marks
@@ -75,13 +79,13 @@ class Finding:
 
     # --- a hit
 
-    async def open_at(self, said: Utterance, query: str) -> None:
+    async def open_at(self, utterance: Utterance, query: str) -> None:
         """Shows the first hit of a search in this message, and goes on finding from there."""
-        if said in self.conversation.branch:
-            words = sought_in(said, query)
-            await self.bar.open_at(words, self.conversation.branch.index(said))
+        if utterance in self.conversation.branch:
+            words = sought_in(utterance, query)
+            await self.bar.open_at(words, self.conversation.branch.index(utterance))
             if self.bar.index < 0:
-                await self.reveal(said)
+                await self.reveal(utterance)
 
     async def show(self, hit: Hit) -> None:
         """Bring the hit into sight; of one in a file its message."""
@@ -89,9 +93,9 @@ class Finding:
         if hit.place < len(branch):
             await self.reveal(branch[hit.place], None if hit.file else hit.number)
 
-    async def reveal(self, said: Utterance, number: int | None = None) -> None:
+    async def reveal(self, utterance: Utterance, number: int | None = None) -> None:
         """Bring the message into sight, and mark it; or the hit with this number in it."""
-        message = await self.transcript.reach(said)
+        message = await self.transcript.reach(utterance)
         self.unmark_message()
         if message is None:
             return
@@ -148,10 +152,10 @@ class Finding:
         return message.virtual_region.y + region.y - message.region.y + line
 
 
-def sought_in(said: Utterance, query: str) -> str:
+def sought_in(utterance: Utterance, query: str) -> str:
     """What of a query for all chats is looked for in this message: all of it if it stands there as it is, else the
     longest of its words that does."""
-    text = "\n".join([clean(said.text), *(one.text or "" for one in said.attachments)])
+    text = "\n".join([clean(utterance.text), *(one.text or "" for one in utterance.attachments)])
     words = query.replace('"', " ").split()
     candidates = [" ".join(words), *sorted(words, key=len, reverse=True)]
     short = folded(text)

@@ -56,8 +56,8 @@ class FullContext:
 
     async def choose(self, failure: Failure, own: Model | None, choice: Choice | None) -> None:
         """Applies the choice to this chat, if one was made."""
-        said = self.state.said
-        asked = self.conversation.question(said) if said is not None else None
+        utterance = self.state.utterance
+        asked = self.conversation.question(utterance) if utterance is not None else None
         if self.state.phase != "reading" or asked is None:
             return  # the engine ended meanwhile, and the turn with it
         if choice == "new":
@@ -86,8 +86,8 @@ class FullContext:
 
     async def drop_oldest(self, failure: Failure) -> None:
         """Ask again, without the oldest turns."""
-        said = self.state.said
-        asked = self.conversation.question(said) if said is not None else None
+        utterance = self.state.utterance
+        asked = self.conversation.question(utterance) if utterance is not None else None
         if asked is not None and self.engine.feed is not None:
             self.conversation.untold += failure.turns_over
             self.recorder.shorten(self.conversation.when_full, self.conversation.untold)

@@ -235,7 +235,7 @@ class Models:
     @property
     def used(self) -> int:
         """Tokens of the context that the chat has used, as the model that answered last counts them."""
-        made = [said.made for said in self.conversation.branch if said.made is not None]
+        made = [utterance.made for utterance in self.conversation.branch if utterance.made is not None]
         return made[-1].stats.context_used if made and not self.conversation.untold else 0
 
     def contexts(self, choice: Choice) -> tuple[int, int]:

@@ -54,7 +54,7 @@ class ChatState:
     title = ""  # of the chat
     download = ""  # that runs, in a few words
 
-    said: Utterance | None = None  # the answer being written, whose widget is `answer`
+    utterance: Utterance | None = None  # the answer being written, whose widget is `answer`
     answer: Answer | None = None
     queued: Utterance | None = None  # a question that waits
     rounds: Sequence[Step] = ()  # of the last answer, where they are known

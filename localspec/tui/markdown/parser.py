@@ -70,10 +70,10 @@ def join_paragraphs(state: StateCore) -> None:
     tokens = iter(state.tokens)
     for token in tokens:
         if token.type == "paragraph_open" and token.level == 0 and may_go_on(joined):
-            opening, said = joined[-3:-1]
+            opening, paragraph = joined[-3:-1]
             more, _ = next(tokens), next(tokens)
-            said.children = [*(said.children or ()), line_break(), line_break(), *(more.children or ())]
-            said.content += more.content
+            paragraph.children = [*(paragraph.children or ()), line_break(), line_break(), *(more.children or ())]
+            paragraph.content += more.content
             opening.map = [(opening.map or [0])[0], (token.map or [0])[-1]]
         else:
             joined.append(token)

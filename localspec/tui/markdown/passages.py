@@ -85,9 +85,9 @@ class Passages(list[Passage]):
         return rest
 
     def _think(self, text: str) -> str:
-        said, tag, rest = text.partition(CLOSE)
+        thought, tag, rest = text.partition(CLOSE)
         if tag:
-            self[-1].text += said
+            self[-1].text += thought
             self[-1].has_ended = True
             return rest
         held = next((n for n in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:n])), 0)

@@ -17,7 +17,8 @@ from textual.widgets import Input, Static
 from localspec.core.sanitize import one_line
 from localspec.tui.chat.word_matches import Finder, Found, Hit, Source
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.panels.field import LONGEST, Field, runs_binding
+from localspec.tui.panels.field import LONGEST, Field
+from localspec.tui.terminal.bound_keys import runs_binding
 from localspec.tui.terminal.timer import once
 
 TYPING_SECONDS = 0.1  # the search begins when the fingers rest so long

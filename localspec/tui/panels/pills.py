@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
-from localspec.tui.panels.field import runs_binding
+from localspec.tui.terminal.bound_keys import runs_binding
 
 NAME_CHARACTERS = 40
 PASTED = "pasted text"

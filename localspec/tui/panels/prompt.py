@@ -30,8 +30,8 @@ from localspec.tui.chat.attachments import (
 from localspec.tui.chat.daemon import in_daemon
 from localspec.tui.control.commands import Known, Offer, parse
 from localspec.tui.panels.completion import Completion
-from localspec.tui.panels.field import runs_binding
 from localspec.tui.panels.pills import Pills
+from localspec.tui.terminal.bound_keys import runs_binding
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
 COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c", "ctrl+z,super+z"}
@@ -207,7 +207,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     # --- attachments
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    async def on_paste(self, event: events.Paste) -> None:
         if self.attaches(event.text):
             event.prevent_default()
 

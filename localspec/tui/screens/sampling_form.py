@@ -71,8 +71,8 @@ class SamplingForm(ModalScreen[bool]):
         """An option as the user set it."""
         if name == "stop":
             return self.tuning.spelled_stop
-        said = self.tuning.said_limit if name == "max_tokens" else self.tuning.said.given.get(name)
-        return "" if said is None else f"{said:g}" if isinstance(said, float) else str(said)
+        value = self.tuning.chosen_limit if name == "max_tokens" else self.tuning.chosen.given.get(name)
+        return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
     def compose(self) -> ComposeResult:
         fields = [Static("preset", markup=False), self.preset]

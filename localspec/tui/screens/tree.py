@@ -63,7 +63,7 @@ class BranchTree(ScrollView, can_focus=True):
     def __init__(self, conversation: Conversation, at: int | None) -> None:
         super().__init__()
         self._conversation, self._tree = conversation, conversation.tree
-        self._shown = {said.id for said in conversation.branch}
+        self._shown = {utterance.id for utterance in conversation.branch}
         at = at if at in self._tree.nodes else conversation.head if self._shown else self._tree.newest
         self._unfolded = {at or 0}
         self._lines: list[TreeLine] = []
@@ -90,20 +90,20 @@ class BranchTree(ScrollView, can_focus=True):
         return content.stylize("reverse") if place == self._cursor else content
 
     def _message(self, line: TreeLine, width: int) -> Content:
-        said = self._tree.nodes[line.message_id]
+        utterance = self._tree.nodes[line.message_id]
         shown = line.message_id in self._shown
         begin = Content.assemble(
             (indent(line.depth), "$foreground-muted"),
             (f"{SHOWN if shown else ELSEWHERE} ", "$text-accent" if shown else "$foreground-muted"),
-            (f"{one_line(said.author)}: ", "bold" if shown else "$foreground-muted"),
-            (beginning(said), "" if shown else "$foreground-muted"),
+            (f"{one_line(utterance.author)}: ", "bold" if shown else "$foreground-muted"),
+            (beginning(utterance), "" if shown else "$foreground-muted"),
         )
-        remarks = Content.styled(self._remarks(said), "$foreground-muted")
+        remarks = Content.styled(self._remarks(utterance), "$foreground-muted")
         return begin.truncate(max(0, width - remarks.cell_length), ellipsis=True, pad=True) + remarks
 
-    def _remarks(self, said: Utterance) -> str:
-        number, total = self._conversation.version(said)
-        below = len(self._tree.children(said.id))
+    def _remarks(self, utterance: Utterance) -> str:
+        number, total = self._conversation.version(utterance)
+        below = len(self._tree.children(utterance.id))
         version = f" ‹{number}/{total}›" if total > 1 else ""
         return f" {branches(below)}{version}" if below > 1 else version
 
@@ -187,7 +187,7 @@ def folded(line: TreeLine) -> Content:
     return Content.styled(text, "$foreground-muted")
 
 
-def beginning(said: Utterance) -> str:
+def beginning(utterance: Utterance) -> str:
     """The first words of a message; of one without text, what is attached."""
-    words = one_line(said.text[:BEGINNING])
-    return words or ", ".join(one_line(one.path or "pasted text") for one in said.attachments) or "(no text)"
+    words = one_line(utterance.text[:BEGINNING])
+    return words or ", ".join(one_line(one.path or "pasted text") for one in utterance.attachments) or "(no text)"
