@@ -6,7 +6,7 @@ import click
 
 from localspec.cli.completion import completions
 from localspec.cli.names import MODEL_NAME
-from localspec.core.requests import WeightOptions
+from localspec.core.requests import LEAST_CONTEXT, WeightOptions
 from localspec.core.weight_formats import AUTO, LISTED, either
 from localspec.runtime.other_programs import PROGRAMS
 
@@ -18,7 +18,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one li
 @click.option(
     "--draft", type=MODEL_NAME, default="", metavar="DRAFT", help="A draft model beside it.", shell_complete=completions
 )
-@click.option("--ctx", type=click.IntRange(2), metavar="N", help="Context length in tokens.  [default: up to 8192]")
+@click.option(
+    "--ctx", type=click.IntRange(LEAST_CONTEXT), metavar="N", help="Context length in tokens.  [default: up to 8192]"
+)
 @click.option("--quant", default=AUTO, metavar="FORMAT", help=f"Weight format: {either(AUTO, *LISTED)}.")
 @json_option
 def fit(model: str, draft: str, ctx: int | None, quant: str, as_json: bool) -> int:

@@ -7,6 +7,7 @@ import click
 from localspec.cli.completion import pullable
 from localspec.cli.names import MODEL_NAME
 from localspec.core.errors import UsageError
+from localspec.core.requests import LEAST_CONTEXT
 from localspec.core.weight_formats import AUTO, LISTED, either
 
 DRAFT_HELP = "auto (the catalogue's drafter, else the best on the hub), none, or a repository.  [default: auto]"
@@ -26,7 +27,9 @@ def named(model: str | None) -> str:
 @click.option("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP)
 @click.option("--as", "key", default="", metavar="KEY", help="Write the model into your models.toml under this name.")
 @click.option("--quant", default=AUTO, metavar="FORMAT", help=QUANT_HELP)
-@click.option("--ctx", type=click.IntRange(2), metavar="N", help="Context length that is planned for, in tokens.")
+@click.option(
+    "--ctx", type=click.IntRange(LEAST_CONTEXT), metavar="N", help="Context length that is planned for, in tokens."
+)
 @click.option("-y", "--yes", is_flag=True, help="Download without asking; accepts a non-commercial licence.")
 @click.option("--dry-run", is_flag=True, help=DRY_RUN_HELP)
 @click.option("--wait", is_flag=True, help=WAIT_HELP)

@@ -22,6 +22,7 @@ PROBE_EVERY = 16  # rounds
 ProbeEvery = Annotated[int, msgspec.Meta(ge=2, le=4096)]
 RANDOM_SEED = -1  # a new one every time, also where an option of lower precedence has a seed
 MAX_DRAFT = 16  # tokens
+LEAST_CONTEXT = 32  # tokens; a template alone takes more than half of them
 MOST_BEAMS = 64
 MOST_LIKELIEST = 20  # log-probabilities beside a token's own; as many as OpenAI gives
 MOST_TOKENS = 1 << 20  # of one answer, where the user sets a limit

@@ -136,6 +136,7 @@ def test_two_ids_on_one_key_and_keys_that_change_places():
     assert both.keys == {"speed": "f9", "tokens": NO_KEY}
     assert both.troubles == ("[keymap] tokens: f9 is speed's already.",)
     assert remap({"speed": "f3", "tokens": "f2"}, known).troubles == ()
+    assert remap({"close": "U"}, {"close": Bound(("q",), writes=False)}).keys == {"close": "U"}
     assert remap({"speed": "shift+f4"}, known).keys == {"speed": "shift+f4,f16,f14"}
     assert remap({"speed": "f15,f9"}, known).keys == {"speed": "f15,f9", "rejects": "shift+f3"}
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.core.errors import DoesNotFit, UsageError
-from localspec.core.requests import LoadRequest
+from localspec.core.requests import LEAST_CONTEXT, LoadRequest
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.engine.generic_arch import read_any
@@ -14,7 +14,7 @@ from localspec.loading.fit import FitReport, fit_report, request_here
 from localspec.loading.fit_text import sums_table
 from localspec.loading.footprint import in_16_bits
 from localspec.loading.plan import Plan, make_plan
-from localspec.loading.plan_request import LEAST_CONTEXT, PlanRequest, choose_context
+from localspec.loading.plan_request import PlanRequest, choose_context
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime.draft_choice import Choice, choose

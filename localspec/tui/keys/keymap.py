@@ -111,7 +111,7 @@ def pressable(name: str, keys: str, troubles: list[str], *, writes: bool) -> lis
     """The keys among these that can be bound, each as a terminal may send it; adds a sentence to `troubles` for
     others."""
     found: list[str] = []
-    for key in (key.strip().lower() for key in keys.split(",")):
+    for key in (key if len(key) == 1 else key.lower() for key in map(str.strip, keys.split(","))):  # "U" is not "u"
         if fault := fault_of(key, writes=writes):
             troubles.append(f"[keymap] {name}: {one_line(key)} {fault}.")
         else:
