@@ -35,7 +35,7 @@ if TYPE_CHECKING:
         RemoteError,
         UsageError,
     )
-    from localspec.core.requests import DraftModel, EarlyExit, Message, Reference, SpecWish
+    from localspec.core.requests import DraftModel, EarlyExit, Message, Reference, SpecOptions
     from localspec.hub.api import pull, pull_events
     from localspec.hub.compatibility import fit, pair
     from localspec.hub.inventory import list_models
@@ -52,7 +52,7 @@ _WHERE = {
     **dict.fromkeys(("pull", "pull_events"), "localspec.hub.api"),
     **dict.fromkeys(("fit", "pair"), "localspec.hub.compatibility"),
     "list_models": "localspec.hub.inventory",
-    **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "Reference", "SpecWish"), "localspec.core.requests"),
+    **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "Reference", "SpecOptions"), "localspec.core.requests"),
     **dict.fromkeys(
         (
             "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "Divergence",
@@ -66,7 +66,7 @@ __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "Divergence",
     "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "HubAway",
     "IncompatiblePair", "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError",
-    "Reference", "RemoteError", "Result", "SpecWish", "Stream", "UsageError", "fit", "list_models", "load",
+    "Reference", "RemoteError", "Result", "SpecOptions", "Stream", "UsageError", "fit", "list_models", "load",
     "load_events", "pair", "pull", "pull_events",
 ]  # fmt: skip
 

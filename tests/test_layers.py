@@ -356,7 +356,7 @@ def test_the_history_is_read_without_a_model_or_a_screen(arguments: list[str]):
     assert modules_after(HELP.format(arguments=arguments)) & HEAVY == set()
 
 
-@pytest.mark.parametrize("name", ["load", "EarlyExit", "DraftModel", "Message", "SpecWish"])
+@pytest.mark.parametrize("name", ["load", "EarlyExit", "DraftModel", "Message", "SpecOptions"])
 def test_what_the_package_promises_is_there(name: str):
     import localspec
 

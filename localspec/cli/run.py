@@ -28,7 +28,7 @@ from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, HistoryError, LocalspecError
 from localspec.core.events import AnyEvent, Failure, Loading, Notice, Step
-from localspec.core.requests import GenerateRequest, LoadRequest, Reference, SamplingOptions, SpecWish
+from localspec.core.requests import GenerateRequest, LoadRequest, Reference, SamplingOptions, SpecOptions
 from localspec.core.sanitize import clean
 from localspec.core.trace import TraceEnd
 from localspec.history import History
@@ -107,7 +107,7 @@ def sampling(given: SamplingOptions, layers: tuple[precedence.Layer, ...], *, be
 
 def without_drafts(load: LoadRequest, output: Output) -> LoadRequest:
     """Loads no drafter for a search of beams; a notice where one was asked for."""
-    asked = load.draft != "auto" or SpecWish.of(load.k, load.mode).mode == "on"
+    asked = load.draft != "auto" or SpecOptions.of(load.k, load.mode).mode == "on"
     if asked and load.draft != "off":
         tell(NO_DRAFTS, output)
     return replace(load, draft="off", k="auto", mode="auto")

@@ -229,7 +229,7 @@ SAMPLING_FIELDS = {
 }
 
 
-class SpecWish(Record, frozen=True, tag="steer"):
+class SpecOptions(Record, frozen=True, tag="steer"):
     """How to draft from the next round on. Auto: the policy decides, and may decide not to. On: always, by `k` tokens;
     "auto" leaves how many to the policy. Off: never."""
 
@@ -245,10 +245,10 @@ class SpecWish(Record, frozen=True, tag="steer"):
         return options if mode == "auto" else cls(mode, options.k)
 
     @property
-    def checked(self) -> SpecWish:
+    def checked(self) -> SpecOptions:
         """The same with a valid length; on with 0 is off. UsageError for a length that is none."""
         k = draft_length(self.k)
-        return SpecWish.of(k) if self.mode == "on" and k != "auto" else SpecWish(self.mode, k)
+        return SpecOptions.of(k) if self.mode == "on" and k != "auto" else SpecOptions(self.mode, k)
 
 
 class ChangeDrafter(Record, frozen=True, tag="drafter"):
@@ -301,7 +301,7 @@ class Reference(Record, frozen=True):
 class GenerateRequest(Record, frozen=True, tag="ask"):
     """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`.
 
-    `continues`: the last message is the assistant's, and goes on where it was cut. `wish` sets aside, for this answer,
+    `continues`: the last message is the assistant's, and goes on where it was cut. `spec` sets aside, for this answer,
     how the engine speculates; `speculate` does so, too, and without probes: with drafts or without; with `exit_layer`
     the target's first layers draft it, whatever the usual drafter. `draft_probabilities`: rejected proposals come with
     both probabilities, which costs a little time.
@@ -317,7 +317,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     stop: tuple[str, ...] = ()
     sampling: SamplingOptions = SamplingOptions()
     continues: bool = False
-    wish: SpecWish | None = None
+    spec: SpecOptions | None = None
     speculate: bool | None = None
     exit_layer: int | None = None
     draft_probabilities: bool = False

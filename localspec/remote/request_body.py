@@ -7,10 +7,10 @@ from typing import Any  # Any: JSON
 import msgspec
 
 from localspec.core.errors import UsageError
-from localspec.core.requests import RANDOM_SEED, GenerateRequest, SpecWish
+from localspec.core.requests import RANDOM_SEED, GenerateRequest, SpecOptions
 from localspec.remote.kinds import Kind
 
-Wishes = tuple[SpecWish | None, SpecWish]  # as the user wants it, if asked, and as the server does of itself
+Spec = tuple[SpecOptions | None, SpecOptions]  # as the user wants it, if asked, and as the server does of itself
 OPENAI = ("temperature", "top_p", "seed")
 OLLAMA = {
     "temperature": "temperature",
@@ -22,13 +22,13 @@ OLLAMA = {
 }
 
 
-def body(kind: Kind, model: str, request: GenerateRequest, wishes: Wishes) -> bytes:
+def body(kind: Kind, model: str, request: GenerateRequest, spec: Spec) -> bytes:
     """The request's body; UsageError for what this server cannot do."""
     if request.continues and kind.continues is None:
         raise UsageError(f"{kind.title} cannot go on with an answer that was cut.", hint="Ask it to go on in words.")
     if request.template is not None:
         raise UsageError("The server formats the chat itself.", hint="/template none")
-    made = ollama(model, request, wishes) if kind.lines else openai(kind, model, request, wishes)
+    made = ollama(model, request, spec) if kind.lines else openai(kind, model, request, spec)
     return msgspec.json.encode(made)
 
 
@@ -41,7 +41,7 @@ def given(request: GenerateRequest) -> dict[str, int | float]:
     return {name: value for name, value in request.sampling.given.items() if (name, value) != ("seed", RANDOM_SEED)}
 
 
-def openai(kind: Kind, model: str, request: GenerateRequest, wishes: Wishes) -> dict[str, Any]:
+def openai(kind: Kind, model: str, request: GenerateRequest, spec: Spec) -> dict[str, Any]:
     options = given(request)
     made: dict[str, Any] = {
         "model": model,
@@ -50,7 +50,7 @@ def openai(kind: Kind, model: str, request: GenerateRequest, wishes: Wishes) -> 
         "stream_options": {"include_usage": True},
         **{name: options[name] for name in OPENAI if name in options},
         **{theirs: options[ours] for ours, theirs in kind.extras.items() if ours in options},
-        **kind.wish,
+        **kind.figures,
     }
     if request.max_tokens is not None:
         made["max_tokens"] = request.max_tokens
@@ -59,34 +59,34 @@ def openai(kind: Kind, model: str, request: GenerateRequest, wishes: Wishes) -> 
     if request.continues and kind.continues:
         made |= kind.continues
     if kind.switches:
-        made["localspec"] = {**made.get("localspec", {}), **localspec_wish(request, *wishes)}
+        made["localspec"] = {**made.get("localspec", {}), **localspec_options(request, *spec)}
     return made
 
 
-def localspec_wish(request: GenerateRequest, wish: SpecWish | None, own: SpecWish) -> dict[str, Any]:
+def localspec_options(request: GenerateRequest, options: SpecOptions | None, own: SpecOptions) -> dict[str, Any]:
     """How another localspec is to speculate for this answer, as far as that is not its own way."""
-    if is_off(request, wish):
+    if is_off(request, options):
         return {"spec": "off"}
-    asked = wish or own
+    asked = options or own
     if asked.mode == "off" and request.speculate:
-        asked = SpecWish("auto", asked.k)
+        asked = SpecOptions("auto", asked.k)
     changed = {"spec": (asked.mode, own.mode), "k": (asked.k, own.k)}
     return {name: value for name, (value, usual) in changed.items() if value != usual}
 
 
-def ollama(model: str, request: GenerateRequest, wishes: Wishes) -> dict[str, Any]:
+def ollama(model: str, request: GenerateRequest, spec: Spec) -> dict[str, Any]:
     options: dict[str, Any] = {OLLAMA[name]: value for name, value in given(request).items()}
     if request.max_tokens is not None:
         options["num_predict"] = request.max_tokens
     if request.stop:
         options["stop"] = list(request.stop)
-    if is_off(request, wishes[0]):
+    if is_off(request, spec[0]):
         options["draft_num_predict"] = 0
     return {"model": model, "messages": messages(request), "stream": True, "options": options}
 
 
-def is_off(request: GenerateRequest, wish: SpecWish | None) -> bool:
+def is_off(request: GenerateRequest, options: SpecOptions | None) -> bool:
     """Whether speculation is to be off for this answer: a comparison decides for itself."""
     if request.speculate is not None:
         return not request.speculate
-    return wish is not None and wish.mode == "off"
+    return options is not None and options.mode == "off"

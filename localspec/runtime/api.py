@@ -25,7 +25,7 @@ from localspec.core.requests import (
     Reference,
     SamplingOptions,
     Size,
-    SpecWish,
+    SpecOptions,
     draft_length,
 )
 from localspec.core.trace import TracedRound
@@ -106,9 +106,9 @@ class LLM:
         return Stream(self._model, request, trace)
 
     @checked
-    def steer(self, wish: SpecWish) -> SpecCard:
+    def steer(self, options: SpecOptions) -> SpecCard:
         """Speculate so from the next round on, whatever is being answered; says how it is done now. From any thread."""
-        return self._slots.steer(wish)
+        return self._slots.steer(options)
 
     @checked
     def change_drafter(self, draft: AskedDraft, *, k: AskedLength = "auto") -> SpecCard:

@@ -16,7 +16,7 @@ import torch
 from localspec.core import calibration
 from localspec.core.errors import DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.core.events import DraftLength, Loading, Mode, ModelCard, Notice, Ready, SpecCard
-from localspec.core.requests import AskedDraft, ChangeDrafter, SpecWish, draft_length
+from localspec.core.requests import AskedDraft, ChangeDrafter, SpecOptions, draft_length
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.lookup import LookupDrafter
@@ -143,8 +143,8 @@ def make_drafting(
     if choice.notice:
         yield choice.notice
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
-    wish = SpecWish.of(k, opened.request.mode) if choice.kind != "off" else SpecWish("off")
-    made = Making(choice, k, SharedPolicy(wish.mode, wish.k, opened.request.probe_every), company)
+    options = SpecOptions.of(k, opened.request.mode) if choice.kind != "off" else SpecOptions("off")
+    made = Making(choice, k, SharedPolicy(options.mode, options.k, opened.request.probe_every), company)
     return replace(made.drafting(opened.target, own, translating), mark=mark)
 
 

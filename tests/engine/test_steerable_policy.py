@@ -55,9 +55,9 @@ def in_step(session: Session) -> None:
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_switching_at_any_round_changes_no_token(drafter: str, sampling: Sampling, every: int):
-    """From every wish to every other, at every round, and back four rounds later: plain rounds in between included.
+    """From all options to all others, at every round, and back four rounds later: plain rounds in between included.
 
-    The small figure switches each pair of wishes at one of the eleven rounds, the next pair at the next.
+    The small figure switches each pair of options at one of the eleven rounds, the next pair at the next.
     """
     target = tiny_decoder()
     session = Session(target, Guarded(DRAFTERS[drafter](target)))

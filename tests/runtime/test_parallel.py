@@ -15,7 +15,7 @@ import pytest
 
 from localspec.core.errors import ContextOverflow, UsageError
 from localspec.core.events import AnyEvent, Done, Prefill, Ready, Step
-from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions, SpecWish
+from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions, SpecOptions
 from localspec.runtime.api import LLM, load, request_of
 from localspec.runtime.parallel import Answers
 from localspec.runtime.worker import EngineProcess
@@ -284,7 +284,7 @@ def test_several_requests_are_answered_at_once_and_one_is_cancelled_alone(engine
     assert [*numbers, fourth] == [0, 1, 2, 3]
     heard.until(lambda *_: all(any(isinstance(e, Step) for e in heard.events.get(n, [])) for n in numbers))
     engine.cancel(1)
-    engine.steer(SpecWish("off"))
+    engine.steer(SpecOptions("off"))
     heard.until_all_are_done([0, 1, 2, 3])
     assert [heard.end(number) for number in range(4)] == ["length", "cancelled", "length", "length"]
     for number, (which, most) in {0: (0, 400), 2: (2, 400), 3: (3, 5)}.items():

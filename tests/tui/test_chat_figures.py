@@ -174,7 +174,7 @@ def test_why_auto_does_not_draft():
     assert why_off(AUTO, [*drafted, *plain]) == "draft costs 20 % of a round, accepts 67 %"
     assert why_off(AUTO, [*plain, *drafted * 4]) == ""
     assert why_off(AUTO, plain) == "", "nothing was drafted: nothing is known"
-    assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own wish"
+    assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own choice"
     assert why_off(SpecCard("off", reason="no drafter\x1b[2J")) == "no drafter␛[2J"
     assert why_off(None) == ""
 

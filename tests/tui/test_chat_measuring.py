@@ -13,12 +13,12 @@ from localspec.cli.main import cli
 from localspec.config.reading import read
 from localspec.config.tables import Config, EngineTable, ProvenanceTable, SpecTable, UiTable
 from localspec.core.events import Loading, Memory
-from localspec.core.requests import LoadRequest, SamplingOptions, SpecWish
+from localspec.core.requests import LoadRequest, SamplingOptions, SpecOptions
 from localspec.models.named_templates import COMPLETION, NAMED
 from localspec.tui.control import measurements
 from localspec.tui.control.bench_run import Measured, arguments, as_text
 from localspec.tui.control.commands import COMMANDS
-from localspec.tui.control.spec_switch import wish_at_start
+from localspec.tui.control.spec_switch import options_at_start
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.screens.link import LinkScreen, host
 from localspec.tui.themes import colours
@@ -408,5 +408,5 @@ def test_every_setting_there_is_can_be_listed_set_and_read_again(capsys: pytest.
 
 def test_the_switch_begins_where_the_settings_say():
     spec = msgspec.structs.replace(READY.spec, k=4, mode="off")
-    assert wish_at_start(spec) == SpecWish("off", 4)
+    assert options_at_start(spec) == SpecOptions("off", 4)
     assert Config(spec=SpecTable(mode="off")).spec.mode == "off"

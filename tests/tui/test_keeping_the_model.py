@@ -90,7 +90,7 @@ async def test_a_format_is_listed_with_its_size_and_loaded_and_the_model_keeps_i
         assert stage.chat.tuning.load == LoadRequest.of(GUIDE, quant="int4")
         await stage.ready()
 
-        await stage.send("/draft small")  # is not a wish for another format
+        await stage.send("/draft small")  # does not ask for another format
         await stage.until(lambda: engines[1].drafters == [ChangeDrafter("small")])
         await stage.ready()
         assert stage.chat.tuning.load == LoadRequest.of(GUIDE, quant="int4", draft="small")

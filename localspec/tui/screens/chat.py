@@ -57,7 +57,7 @@ from localspec.tui.panels.keys_line import KeysLine
 from localspec.tui.panels.pills import Chips
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, WISHES, SpeedPanel
+from localspec.tui.panels.speed_panel import FOLDS, LEAST_WIDTH, SpeedPanel
 from localspec.tui.panels.stats_line import StatsLine, loading_words
 from localspec.tui.screens.size_notice import TooSmall
 from localspec.tui.terminal.collector import Collector
@@ -106,7 +106,7 @@ class ChatScreen(Painted, Screen[None]):
         self.prompt = Prompt(lambda key: self.branches.claims(key), lambda: self.command_line.known())  # noqa: PLW0108 - made later
         self.transcript = Transcript(
             busy=lambda: self.state.busy,
-            let_go=self.collector.wish,
+            let_go=self.collector.request,
             version=self.conversation.version,
             elsewhere=self.conversation.elsewhere,
             rounds=self.recorder.rounds,
@@ -114,7 +114,7 @@ class ChatScreen(Painted, Screen[None]):
         )
         self.transcript.server = self.tuning.server
         self.speed = SpeedPanel(lambda: self.state.reading())  # noqa: PLW0108 - made later
-        self.speed.wish = WISHES[ui.speed_panel]
+        self.speed.chosen = FOLDS[ui.speed_panel]
 
     def make_controllers(self) -> None:
         """Makes the controllers; those that the table of commands calls are annotated, for mypy."""
@@ -130,7 +130,7 @@ class ChatScreen(Painted, Screen[None]):
         )
         self.turns: Turns = Turns(
             parts,
-            collect=self.collector.wish,
+            collect=self.collector.request,
             leave_bench=lambda: self.measuring.leave_bench(),  # noqa: PLW0108 - made later
             kept=lambda: self.chats.kept(),  # noqa: PLW0108 - made later
         )
