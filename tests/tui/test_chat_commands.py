@@ -344,6 +344,7 @@ async def test_what_is_sent_ends_the_sentence_about_what_was_sent_before():
         await stage.pilot.press("backspace", "backspace", "3", "enter")
         await stage.until(lambda: stage.engine.steered)
         assert stage.chat.status.hint == "Speculation: on, 3 at a time"
+        await stage.asks("/k heuristic", "Speculation: on, heuristic")
 
 
 @pytest.mark.slow

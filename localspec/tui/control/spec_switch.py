@@ -39,8 +39,9 @@ def of_length(typed: str) -> SpecOptions | None:
 
 def chosen(options: SpecOptions) -> str:
     """The choice in words: `Speculation: on, 5 at a time`."""
-    fixed = options.mode == "on" and isinstance(options.k, int)
-    return f"Speculation: {options.mode}, {options.k} at a time" if fixed else f"Speculation: {options.mode}"
+    length = f"{options.k} at a time" if isinstance(options.k, int) else options.k
+    has_one = options.mode == "on" and options.k != "auto"
+    return f"Speculation: {options.mode}, {length}" if has_one else f"Speculation: {options.mode}"
 
 
 def lack(spec: SpecCard | None) -> str:
