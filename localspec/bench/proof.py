@@ -58,8 +58,8 @@ class EveryKind:
             return NO_DRAFT
         offer = found[number % len(found)]
         k = min(self.lengths[number % len(self.lengths)], most, offer.most)
-        grafted = next((one.tokens for one in found if one.tokens and not offer.tokens), ())
-        return Choice(k, offer, grafted[:most] if number // len(found) % 2 else ())
+        graft = next((one.first(most) for one in found if one.tokens and not offer.tokens), None)
+        return Choice(k, offer, graft if number // len(found) % 2 else None)
 
     def observe(self, done: Round) -> None:
         pass

@@ -82,8 +82,8 @@ class Answer:
             : choice.k
         ]
         tokens, grafted = tuple(own), ()
-        if tokens == choice.graft[: len(tokens)]:
-            grafted = choice.graft[len(tokens) :]
+        if choice.graft is not None and tokens == choice.graft.tokens[: len(tokens)]:
+            grafted = choice.graft.tokens[len(tokens) :]
         return tokens + grafted, ("early-exit",) * len(tokens) + ("lookup",) * len(grafted)
 
 
