@@ -119,7 +119,7 @@ class Wrong:
 
 
 class Asked:
-    """Another drafter; `count`: how often it was asked for offers."""
+    """Counts how often another drafter is asked for offers."""
 
     def __init__(self, drafter: Drafter) -> None:
         self.drafter, self.count = drafter, 0

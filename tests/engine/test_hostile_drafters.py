@@ -28,6 +28,7 @@ from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.policy.auto import Auto
 from localspec.engine.policy.named import Constant
 from localspec.engine.policy.probes import Probed
+from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Choice, Draft, Drafter, Offer, Policy, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
@@ -289,7 +290,8 @@ def test_a_grafted_draft_says_where_it_was_copied_from():
 
 # --- a fuzz
 
-EVERYTHING = {"turn", "rewind", "branch", "new", "cut", "switch", "stop", "length", "context", "cancelled"}
+WAYS = {"turn", "rewind", "branch", "new"}  # to a prompt
+EVERYTHING = WAYS | {"cut", "switch", "steer", "stop", "length", "context", "cancelled"}
 
 
 class Ground(NamedTuple):
@@ -376,7 +378,13 @@ def any_drafter(dice: random.Random, ground: Ground, texts: Sequence[Sequence[in
 def any_policy(dice: random.Random) -> Policy:
     lengths = [dice.randint(1, 9) for _ in range(5)]
     return dice.choice(
-        (lambda: Constant(dice.randint(0, 9)), Auto, lambda: Probed(Auto()), lambda: EveryKind(lengths))
+        (
+            lambda: Constant(dice.randint(0, 9)),
+            Auto,
+            lambda: Probed(Auto()),
+            lambda: EveryKind(lengths),
+            lambda: SteerablePolicy("auto", "auto"),
+        )
     )()
 
 
@@ -393,7 +401,8 @@ def any_prompt(
 
 def fuzz(steps: int, seed: int, ground_of: Callable[[random.Random], Ground] = scripted) -> Counter[str]:
     """Steps of one session after another; each step is a prompt and an answer, which may be cancelled or cut behind its
-    end, and between two rounds the drafter may change. Every token is compared with plain decoding's."""
+    end, and between two rounds the drafter may change, or be switched off and on. Every token is compared with plain
+    decoding's."""
     dice, seen = random.Random(seed), Counter[str]()
     for step in range(steps):
         if step % 50 == 0:
@@ -413,8 +422,12 @@ def fuzz(steps: int, seed: int, ground_of: Callable[[random.Random], Ground] = s
         try:
             for _ in session.prefill(prompt):
                 pass
-            for done in decode(session, any_policy(dice), max_tokens=most):
+            policy = any_policy(dice)
+            for done in decode(session, policy, max_tokens=most):
                 rounds.append(done)
+                if isinstance(policy, SteerablePolicy) and dice.random() < 0.3:
+                    policy.steer(dice.choice(("on", "auto", "off")), dice.choice((3, "auto", "heuristic")))
+                    seen["steer"] += 1
                 if dice.random() < 0.1:
                     session.drafter = any_drafter(dice, ground, texts)
                     seen["switch"] += 1
