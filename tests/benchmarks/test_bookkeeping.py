@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from benchmarks import bookkeeping
@@ -15,46 +13,64 @@ from localspec.engine.samplers import Greedy
 
 pytestmark = pytest.mark.heavy
 
-SLOW_MS = 5
+LONG = 10**9  # nanoseconds: longer than all else together
 
 
-def slower(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
-    real = getattr(owner, name)
+class Clock:
+    """Goes on by a microsecond whenever somebody looks at it."""
 
-    def slow(*words: object, **said: object) -> object:
-        time.sleep(SLOW_MS / 1000)
-        return real(*words, **said)
+    def __init__(self) -> None:
+        self.now = 0
 
-    monkeypatch.setattr(owner, name, slow)
+    def __call__(self) -> int:
+        self.now += 1000
+        return self.now
 
+    def lengthen(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        """A method takes a second more."""
+        real = getattr(owner, name)
 
-def least(times: bookkeeping.Times) -> float:
-    return min(times.gaps[False] + times.gaps[True])
+        def slow(*words: object, **said: object) -> object:
+            self.now += LONG
+            return real(*words, **said)
+
+        monkeypatch.setattr(owner, name, slow)
 
 
 @pytest.fixture(autouse=True)
-def few_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(bookkeeping, "perf_counter_ns", clock)
     monkeypatch.setattr(bookkeeping, "UNCOUNTED", 4)
+    return clock
 
 
 def measured() -> bookkeeping.Times:
     return bookkeeping.measure(Guarded(LookupDrafter()), "auto", 100_000, 12)
 
 
-def test_what_the_policy_takes_is_counted(monkeypatch: pytest.MonkeyPatch):
-    slower(monkeypatch, SteerablePolicy, "observe")
-    assert least(measured()) >= 1000 * SLOW_MS
+def gaps(times: bookkeeping.Times) -> list[float]:
+    return times.gaps[False] + times.gaps[True]
+
+
+def test_what_the_policy_takes_is_counted(clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    clock.lengthen(monkeypatch, SteerablePolicy, "observe")
+    assert min(gaps(measured())) >= LONG / 1000
 
 
 @pytest.mark.parametrize(("owner", "name"), [(Greedy, "accept"), (bookkeeping.Writer, "step")])
-def test_what_sampling_and_text_take_is_not(owner: type, name: str, monkeypatch: pytest.MonkeyPatch):
-    slower(monkeypatch, owner, name)
+def test_what_sampling_and_text_take_is_not(owner: type, name: str, clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    clock.lengthen(monkeypatch, owner, name)
     times = measured()
-    assert min(times.sampling if owner is Greedy else times.text) >= 1000 * SLOW_MS
-    assert least(times) < 1000 * SLOW_MS
+    assert min(times.sampling if owner is Greedy else times.text) >= LONG / 1000
+    assert 0 < max(gaps(times)) < LONG / 1000
 
 
-def test_rounds_with_a_draft_are_left_out():
+def test_the_forward_itself_is_not():
+    assert max(gaps(bookkeeping.measure(Guarded(LookupDrafter()), "auto", 10**6, 12))) < 1000
+
+
+def test_rounds_with_a_draft_are_left_out(monkeypatch: pytest.MonkeyPatch):
     drafted: list[Round] = []
 
     class Heard(SteerablePolicy):
@@ -62,9 +78,8 @@ def test_rounds_with_a_draft_are_left_out():
             drafted.append(done)
             super().observe(done)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bookkeeping, "SteerablePolicy", Heard)
-        times = bookkeeping.measure(bookkeeping.Wrong(10_000), "on", 100_000, 12)
+    monkeypatch.setattr(bookkeeping, "SteerablePolicy", Heard)
+    times = bookkeeping.measure(bookkeeping.Wrong(10_000), "on", 100_000, 12)
     plain = [one for one in drafted[bookkeeping.UNCOUNTED + 1 :] if not one.draft]
     assert 0 < len(plain) < len(drafted)
     assert sum(map(len, times.gaps.values())) == len(plain)
