@@ -89,11 +89,16 @@ STEADY_SEEDS = range(8)  # three are worth a hundredth by chance
 STEADY = [(0.9, 0.0), (0.9, 0.8), (0.5, 0.7), (0.0, 0.9)]  # how often a token of each drafter is right
 
 
-def beyond_best(policy: Callable[[], Policy], copied: float, agreement: float, machine: str) -> float:
-    """A token's cost with both drafters, as a multiple of the best fixed drafter and length's; mean over the coins."""
-    on, best = MACHINES[machine], min(steady_costs(copied, agreement, MACHINES[machine]).values())
+def steadily(policy: Callable[[], Policy], copied: float, agreement: float, machine: str, drafters: str) -> float:
+    """What a token costs in a steady text; mean over the coins."""
     texts = [Steady(copied, agreement, 10 * seed) for seed in STEADY_SEEDS]
-    return fmean(spent(play(policy(), text, on, "lookup+exit")) / len(text.tokens) for text in texts) / best
+    return fmean(spent(play(policy(), text, MACHINES[machine], drafters)) / len(text.tokens) for text in texts)
+
+
+def beyond_best(policy: Callable[[], Policy], copied: float, agreement: float, machine: str) -> float:
+    """The cost with both drafters, as a multiple of that of the best fixed drafter and length."""
+    best = min(steady_costs(copied, agreement, MACHINES[machine]).values())
+    return steadily(policy, copied, agreement, machine, "lookup+exit") / best
 
 
 @pytest.mark.sampled(3)
@@ -101,6 +106,16 @@ def beyond_best(policy: Callable[[], Policy], copied: float, agreement: float, m
 @pytest.mark.parametrize(("copied", "agreement"), STEADY)
 def test_in_a_steady_text_auto_is_near_the_best_fixed_drafter_and_length(copied: float, agreement: float, machine: str):
     assert beyond_best(Auto, copied, agreement, machine) <= STEADY_LIMIT
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("copied", "agreement"), STEADY)
+def test_in_a_steady_text_a_mixed_drafter_is_not_behind_the_better_of_its_parts(
+    copied: float, agreement: float, machine: str
+):
+    both, *parts = (steadily(Auto, copied, agreement, machine, one) for one in ("lookup+exit", "lookup", "exit"))
+    assert both <= PARTS * min(parts)
 
 
 def test_that_limit_would_notice_a_poor_policy():
