@@ -25,7 +25,7 @@ def head(ready: Ready, sampling: SamplingOptions) -> TraceHead:
 
 def traced(done: Round, step: Step, tokenizer: Tokenizer) -> TracedRound:
     """The record of a round; `step` is its text, which a stop string may have cut."""
-    offer = done.choice.offer if done.draft else None
+    offer = (done.copied or done.choice.offer) if done.draft else None
     own = step.tokens[-1] if len(step.tokens) > step.accepted else None
     return TracedRound(
         tuple(proposed(done, step, position, tokenizer) for position in range(done.drafted)),

@@ -52,7 +52,7 @@ KNOWN = {  # what an answer must have, and its question has not
 LENGTH = 16  # tokens of an answer
 DRAFTS: list[tuple[str | EarlyExit, DraftLength]] = [
     *(("early-exit:8", 4), ("early-exit:20", 1), (EarlyExit(25, greedy=True), "heuristic")),
-    *(("early-exit:25", "auto"), ("itself", 3)),
+    *(("early-exit:25", "auto"), ("itself", 3), ("lookup+early-exit:20", 2), ("lookup", "auto")),
 ]
 
 

@@ -49,6 +49,7 @@ PLAIN = step("a ", accepted=0)
 SLOW = answer(*(step("a ", "b ", "c ") for _ in range(3)), *[PLAIN] * RECENT)
 FAST = answer(*[PLAIN] * 10, *(step("a ", "b ", "c ") for _ in range(20)))
 AUTO = SpecCard("model", "small", "auto")
+BOTH = SpecCard("early-exit", "early exit 8", exit_layer=8, lookup=True)
 
 
 def changed(**values: object) -> Stats:
@@ -242,6 +243,12 @@ async def test_where_nothing_drafts_the_header_says_so_quietly_and_nothing_else_
         assert "warning" not in {str(span.style) for span in stage.chat.header.line.spans}
 
 
+async def test_the_header_names_both_that_draft():
+    opening = [Ready(READY.model, BOTH, READY.memory)]
+    async with open_chat(ScriptedEngine(opening=opening), size=(150, 24)) as stage:
+        await stage.sees("guide · int8 ⇐ look-up + layers 1–8, auto · cpu")
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -251,6 +258,14 @@ async def test_where_nothing_drafts_the_header_says_so_quietly_and_nothing_else_
         (SpecCard("off", reason="it failed"), "the draft model failed"),
         (SpecCard("off", reason="no drafter is known for this model"), "no draft model"),
         (SpecCard("model", "a\x1b[2J"), "a␛[2J, auto"),
+        (BOTH, "look-up + layers 1–8, auto"),
+        (SpecCard("lookup", "look-up"), "look-up, auto"),
+        (SpecCard("early-exit", "early exit 1", exit_layer=1), "layer 1, auto"),
+        (SpecCard("model", "small", lookup=True), "look-up + draft model small, auto"),
+        (
+            SpecCard("model", "small", lookup=True, translated=True),
+            "look-up + draft model small (other tokenizer), auto",
+        ),
     ],
 )
 def test_the_state_of_drafting_in_words(spec: SpecCard, words: str):

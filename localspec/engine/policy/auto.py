@@ -49,7 +49,7 @@ class Auto:
         self.asked = None
         self.others = self.shared.others(self.place, rows) if (rows := self.company.others) else NO_OTHERS
         choice = self.wanted(most, offers)
-        self.place.rows = 1 + max(choice.k, len(choice.graft))
+        self.place.rows = 1 + choice.most
         self.place.is_drafting = choice.offer is not None and not choice.offer.tokens
         return choice
 
@@ -139,7 +139,7 @@ class Auto:
         pick = self.explorer.other(candidates, best, self.least, is_alone=self.others is NO_OTHERS) or best.pick
         if pick.candidate is None:
             return PLAIN
-        graft = () if pick.candidate.arm.free else self.graft(candidates, pick.candidate, pick.k, best.rate)
+        graft = None if pick.candidate.arm.free else self.graft(candidates, pick.candidate, pick.k, best.rate)
         return Choice(pick.k, pick.candidate.offer, graft)
 
     def best(self, candidates: list[Candidate]) -> Best:
@@ -157,7 +157,7 @@ class Auto:
         self.place.promise(tokens)
         return Best(Pick(chosen, k), value, rate, plain)
 
-    def graft(self, candidates: list[Candidate], best: Candidate, k: int, rate: float) -> tuple[int, ...]:
+    def graft(self, candidates: list[Candidate], best: Candidate, k: int, rate: float) -> Offer | None:
         """Looked-up tokens behind the k drafted ones, where they pay if the first k are the same: that two drafters
         agree makes both more trustworthy."""
         ours = best.expected[k] - best.expected[k - 1]
@@ -168,8 +168,8 @@ class Auto:
             chance = (1 - (1 - ours) * (1 - theirs)) / theirs
             gains = [(chance * one.expected[n] - rate * one.cost[n], n) for n in one.lengths if n >= k]
             if gains and (n := max(gains)[1]) > k:
-                return one.offer.tokens[:n]
-        return ()
+                return one.offer.first(n)
+        return None
 
     def observe(self, done: Round) -> None:
         seconds, last = done.seconds, self.company.last
