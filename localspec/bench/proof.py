@@ -69,14 +69,14 @@ class EveryKind:
 class Case:
     """One prompt, sampled in one way."""
 
-    place: int
+    index: int
     prompt: tuple[int, ...]
     sampling: Sampling
 
     @property
     def name(self) -> str:
         way = "greedy" if self.sampling.is_greedy else f"seed {self.sampling.seed}"
-        return f"prompt {self.place + 1}, {way}"
+        return f"prompt {self.index + 1}, {way}"
 
 
 @dataclass(slots=True)
@@ -204,11 +204,11 @@ def proven(prover: Prover, named: Named, load: LoadRequest) -> ProofRow | str:
 def cases_of(opened: Opened, prompts: Sequence[Prompt]) -> Iterator[Case]:
     """Each prompt greedily, and with a seed of its own at temperature 1, where little is certain."""
     prompter, usable_ids = opened.prompter, opened.prompter.num_ids
-    for place, prompt in enumerate(prompts):
+    for index, prompt in enumerate(prompts):
         message = Message("user", prompt.text)
         ids = tuple(prompter.chat((message,)) if prompter.can_chat else prompter.text(prompt.text))
-        yield Case(place, ids, Sampling(usable=usable_ids))
-        yield Case(place, ids, Sampling(temperature=1.0, seed=place, usable=usable_ids))
+        yield Case(index, ids, Sampling(usable=usable_ids))
+        yield Case(index, ids, Sampling(temperature=1.0, seed=index, usable=usable_ids))
 
 
 def text(rounds: Sequence[Round]) -> tuple[int, ...]:

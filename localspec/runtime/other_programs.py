@@ -86,7 +86,7 @@ def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
 
 
 def llama_server(pair: OtherPair) -> str:
-    """llama-server loads GGUF files, which localspec does not make: where the models are none, their places are left
+    """llama-server loads GGUF files, which localspec does not make: where a model is none, its file is left
     open. Without --spec-type it would load the drafter and never use it."""
     refuse_translation(pair, "llama-server")
     target = file_of(pair.target, TARGET_FILE)
@@ -129,7 +129,7 @@ def is_file(model: str) -> bool:
     return model.lower().endswith(".gguf")
 
 
-def open_places(pair: OtherPair) -> Iterator[str]:
+def stand_ins(pair: OtherPair) -> Iterator[str]:
     """What stands for a file in llama-server's command, a sentence each, and which repository might have it."""
     for stand_in, model in ((TARGET_FILE, pair.target), (DRAFTER_FILE, pair.drafter)):
         if model != LOOKUP and not is_file(model):
