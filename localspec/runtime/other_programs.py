@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localspec.core.errors import IncompatiblePair, UsageError
+from localspec.engine.drafters import table
 from localspec.models.sandbox_jobs import TRANSLATE
 
 Program = Literal["vllm", "llama-server", "sglang"]
 PROGRAMS: tuple[Program, ...] = ("vllm", "llama-server", "sglang")
 DEFAULT_DRAFT = 5  # tokens; these programs have no "auto"
 MOST_CONTEXT = 8192
-LOOKUP, EARLY_EXIT = "lookup", "early-exit"
+LOOKUP, EARLY_EXIT = table.LOOKUP.name, table.EARLY_EXIT.name
 LOOKUP_NGRAMS = {"prompt_lookup_min": 2, "prompt_lookup_max": 5}
 TARGET_FILE, DRAFTER_FILE = "T.gguf", "D.gguf"
 PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM refuses unless it is asked not to, as it
