@@ -1,7 +1,7 @@
 """A pair in other programs' words: vLLM's speculative configuration, llama-server's and SGLang's command.
 
-Their options are those of the programs' own documentation (pull-serve.md, D2; of SGLang docs/advanced_features/
-speculative_decoding.md). Runs nothing and reads no files.
+Their options are those of the programs' own documentation (SGLang's: docs/advanced_features/speculative_decoding.md).
+Runs nothing and reads no files.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What the policies of several requests share: costs, the rate of all, what may be explored, and who is there."""
+"""What the policies of several requests share: costs, the rate of all, what may be explored, and which are
+present."""
 
 from __future__ import annotations
 

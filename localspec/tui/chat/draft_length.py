@@ -1,5 +1,5 @@
-"""Whether and how far answers are drafted for at present, and why `auto` does not: read from the last rounds. Knows no
-widget."""
+"""Whether answers are drafted at present, how many tokens at a time, and why `auto` drafts none: read from the last
+rounds. Knows no widget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chat's own words on their way to the history: questions at once, an answer as it grows and as it ended.
+"""Sends the chat to the history: questions at once, an answer as it grows and as it ended.
 
 Knows the engine's events and what the history's writer takes; no widgets and no database.
 """

@@ -1,4 +1,4 @@
-"""A chat belongs to the model that it was with: says so where another one is loaded, and offers to load it.
+"""Says so when a chat was with another model than the loaded one, and offers to load that.
 
 Reads headers, in a thread. What is loaded is the models' business.
 """

@@ -1,4 +1,4 @@
-"""The texts of a message as its widgets have them. Knows widgets; no words."""
+"""The texts of a message as its widgets have them."""
 
 from __future__ import annotations
 
