@@ -235,10 +235,10 @@ def interleave(
         contender.answer(prompts[0], max_tokens)
         tell(next(done) / answers)
     for turn in range(repeats * len(prompts)):
-        place, repeat = turn % len(prompts), turn // len(prompts)
+        index, repeat = turn % len(prompts), turn // len(prompts)
         for contender in rotated(contenders, turn):
             if not contender.fault:
-                runs[contender.way][place, repeat] = contender.answer(prompts[place], max_tokens)
+                runs[contender.way][index, repeat] = contender.answer(prompts[index], max_tokens)
             tell(next(done) / answers)
     return {contender.way: runs[contender.way] for contender in contenders if not contender.fault}
 

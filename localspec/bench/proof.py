@@ -69,7 +69,7 @@ class EveryKind:
 class Case:
     """One request, whose prompt has these ids, sampled in one way."""
 
-    place: int
+    index: int
     request: GenerateRequest
     prompt: tuple[int, ...]
     sampling: Sampling
@@ -77,7 +77,7 @@ class Case:
     @property
     def name(self) -> str:
         way = "greedy" if self.sampling.is_greedy else f"seed {self.sampling.seed}"
-        return f"prompt {self.place + 1}, {way}"
+        return f"prompt {self.index + 1}, {way}"
 
 
 @dataclass(slots=True)
@@ -208,12 +208,12 @@ def proven(prover: Prover, named: Named, load: LoadRequest) -> ProofRow | str:
 def cases_of(opened: Opened, prompts: Sequence[Prompt]) -> Iterator[Case]:
     """Each prompt greedily, and with a seed of its own at temperature 1, where little is certain."""
     prompter, usable_ids = opened.prompter, opened.prompter.num_ids
-    for place, prompt in enumerate(prompts):
+    for index, prompt in enumerate(prompts):
         messages = (Message("user", prompt.text),)
         asked = GenerateRequest(messages) if prompter.can_chat else GenerateRequest(prompt=prompt.text)
         ids = tuple(prompter.chat(messages) if prompter.can_chat else prompter.text(prompt.text))
-        yield Case(place, asked, ids, Sampling(usable=usable_ids))
-        yield Case(place, asked, ids, Sampling(temperature=1.0, seed=place, usable=usable_ids))
+        yield Case(index, asked, ids, Sampling(usable=usable_ids))
+        yield Case(index, asked, ids, Sampling(temperature=1.0, seed=index, usable=usable_ids))
 
 
 def text(rounds: Sequence[Round]) -> tuple[int, ...]:

@@ -145,7 +145,7 @@ def sweep(
     curves, reports = list[Curve](), list[Report]()
     for one in sorted(axes, key=lambda one: one.setting):
         if one.setting == "exit-layer":
-            tried = [(place, length) for place in one.exit_layers(layers)]
+            tried = [(exit_layer, length) for exit_layer in one.exit_layers(layers)]
         else:
             tried = [(layer, k) for k in one.lengths()]
         if best and best not in tried:

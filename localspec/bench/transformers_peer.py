@@ -107,8 +107,8 @@ class Checkpoints:
     def tokenizer(self, folder: Path) -> Any:
         from transformers import AutoTokenizer
 
-        place, file = (folder.parent, {"gguf_file": folder.name}) if folder.is_file() else (folder, {})
-        return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False, **file)
+        source, file = (folder.parent, {"gguf_file": folder.name}) if folder.is_file() else (folder, {})
+        return AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=False, **file)
 
 
 class Transformers:

@@ -1,7 +1,7 @@
-"""`localspec run --batch`: a JSON object a line in, a JSON line a result out, in the same order.
+"""`localspec run --batch`: reads one JSON object per line and writes one JSON line per result, in the same order.
 
-With an output file each result is there once it is ready, and the same command goes on where it was stopped. Knows the
-Python interface, no widgets.
+With an output file each result is written when it is ready, and the same command continues where it was stopped. Knows
+the Python interface, no widgets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Options of `localspec bench` that are programs of their own now, beside the package: where each went."""
+"""Options of `localspec bench` that are programs under benchmarks/ now: an error names the program."""
 
 from __future__ import annotations
 

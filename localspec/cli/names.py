@@ -1,4 +1,4 @@
-"""The type of an argument that names a model: an address of the hub is taken for the name that it holds."""
+"""The type of an argument that names a model: an address on the hub becomes the name that it holds."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from localspec.hub.compatibility import here, pair
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
-from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, MOST_CONTEXT, OtherPair, open_places, printed
+from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, MOST_CONTEXT, OtherPair, printed, stand_ins
 from localspec.runtime.pairs import Candidate
 
 
@@ -97,7 +97,7 @@ def print_command(target: str, drafter: str, program: str) -> int:
         asked = replace(asked, reason=found.verdict.reason, ok=found.verdict.ok)
     print_text(printed(asked, program))
     if program == "llama-server":
-        for note in open_places(asked):
+        for note in stand_ins(asked):
             print_note(note)
     return 0
 

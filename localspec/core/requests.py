@@ -308,7 +308,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     `template` replaces the model's own. `references`: texts that a look-up may copy from, of a kind the newest first;
     they change no answer. `beams`: so many texts are searched for the likeliest, without drafts; 1 is no search.
     `logprobs`: tokens come with their log-probabilities to the target, before temperature and cuts, and with those of
-    so many of the likeliest in their place.
+    so many of the likeliest at their position.
     """
 
     messages: tuple[Message, ...] | None = None

@@ -1,6 +1,6 @@
-"""What a server says of its speculation, in words. Knows sums and no servers.
+"""What a server reports about its speculation, in words. Knows sums and no servers.
 
-Stats and cards of a server's have one of these kinds where those of a model here have a drafter's.
+In a server's stats and cards these kinds stand where a local model has the kind of its drafter.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """A sampler that checks whether the first logits of an answer are all equal.
 
-They are where weights are all zero, or overflow where a norm divides. Wraps another sampler, which chooses the tokens.
+They are equal where weights are all zero, or overflow where a norm divides. Wraps another sampler, which chooses the
+tokens.
 """
 
 from __future__ import annotations

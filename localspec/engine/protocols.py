@@ -103,7 +103,7 @@ class DraftProbabilities:
 
 
 Logprobs = tuple[tuple[int, float], ...]
-"""Ids with their log-probabilities in one token's place: its own first, then the likeliest."""
+"""Ids with their log-probabilities at one token's position: its own first, then the likeliest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
-"""Tells a cut line, which is worth another try, from an answer that will be the same again. By names of classes: the
-library's client is httpx in 1.x and httpx2 in 2.x."""
+"""Tells a dropped connection, which is worth another try, from an answer that will be the same. By names of classes:
+the library's client is httpx in 1.x and httpx2 in 2.x."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
     if layers and layer >= layers:
         return DraftOffer("none", detail=f"the catalogue's exit layer {layer} is beyond its {layers} layers")
     source = draft.source if draft.exit_layer else UNTESTED
-    return DraftOffer("early-exit", name=f"early exit after layer {layer}", exit_layer=layer, k=draft.k, source=source)
+    return DraftOffer("early-exit", name=EARLY_EXIT.summary(str(layer)), exit_layer=layer, k=draft.k, source=source)
 
 
 def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str) -> Drafter:

@@ -4,6 +4,7 @@ records only."""
 from __future__ import annotations
 
 from localspec.core.sanitize import one_line
+from localspec.engine.drafters.table import EARLY_EXIT, MODEL
 from localspec.hub.records import DraftOffer, PullPlan
 from localspec.models.named_templates import COMPLETION
 from localspec.runtime.pairs import PairVerdict
@@ -12,9 +13,9 @@ from localspec.runtime.pairs import PairVerdict
 def offer_words(offer: DraftOffer) -> str:
     source = f" ({one_line(offer.source)})" if offer.source else ""
     match offer.kind:
-        case "early-exit":
-            return f"early exit after layer {offer.exit_layer}, k {offer.k}{source}; no second model"
-        case "model":
+        case EARLY_EXIT.name:
+            return f"{EARLY_EXIT.summary(str(offer.exit_layer))}, k {offer.k}{source}; no second model"
+        case MODEL.name:
             verdict = f"; {verdict_words(offer.verdict)}" if offer.verdict else ""
             return f"{one_line(offer.name)} drafts{source}{verdict}"
     return f"none: {one_line(offer.detail)}" if offer.detail else "none"

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 # What transformers would act on beyond describing the model, or what is ours to say. What could run or fetch something
 # is refused or dropped where the file is read (foreign_code.py).
-UNSAID = (
+LEFT_OUT = (
     "quantization_config",  # has other packages imported; ours alone says how weights are stored
     "fusion_config",  # rewrites layers
     "distributed_config",  # spreads the model over processes
@@ -83,7 +83,7 @@ def build(snapshot: Snapshot, dtype: torch.dtype) -> Any:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    fields = {name: value for name, value in snapshot.config.items() if name not in UNSAID}
+    fields = {name: value for name, value in snapshot.config.items() if name not in LEFT_OUT}
     with transformers_faults(snapshot.name), ExitStack() as stack:
         config = CONFIG_MAPPING[fields["model_type"]].from_dict(copy.deepcopy(fields))
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]

@@ -1,4 +1,4 @@
-"""What a localspec says in comments before it writes: its place in the queue, loading, how far the prompt is read.
+"""What a localspec says in comments before it writes: its position in the queue, loading, how far the prompt is read.
 
 Knows no sockets. Comments of other servers say nothing.
 """

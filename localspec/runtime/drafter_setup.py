@@ -220,11 +220,11 @@ def card(opened: Opened) -> ModelCard:
     """The target as the user sees it."""
     entry, plan, target = opened.entry, opened.plan, opened.target
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
-    place = str(target.device) if plan.resident is None else f"{target.device} and {plan.offload_source}"
+    device = str(target.device) if plan.resident is None else f"{target.device} and {plan.offload_source}"
     snapshot = opened.snapshot
     sampling = defaults(entry, snapshot).given
     return ModelCard(
-        entry.name, plan.weight_format.name, place, plan.context, can_chat, layers, snapshot.revision, sampling
+        entry.name, plan.weight_format.name, device, plan.context, can_chat, layers, snapshot.revision, sampling
     )
 
 

@@ -17,7 +17,7 @@ Turns = Sequence[Message]
 
 def without_oldest(messages: Turns, count: int) -> tuple[Message, ...]:
     """Drops the first turns; the system prompt and the last turn, which is the question, stay."""
-    starts = [place for place, message in enumerate(messages) if message.role == "user"]
+    starts = [index for index, message in enumerate(messages) if message.role == "user"]
     if not starts:
         return tuple(messages)
     first = starts[min(count, len(starts) - 1)]

@@ -32,7 +32,7 @@ DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
     "another": lambda target: ModelDrafter(tiny_decoder(seed=9, num_hidden_layers=1), TINY["vocab_size"]),  # noqa: ARG005
     "exit 2": lambda target: EarlyExitDrafter(target, 2),
 }
-WISHES: list[tuple[Mode, DraftLength]] = [("on", 4), ("off", 4), ("auto", "auto"), ("on", "auto"), ("on", "heuristic")]
+OPTIONS: list[tuple[Mode, DraftLength]] = [("on", 4), ("off", 4), ("auto", "auto"), ("on", "auto"), ("on", "heuristic")]
 
 
 @cache
@@ -61,7 +61,7 @@ def test_switching_at_any_round_changes_no_token(drafter: str, sampling: Samplin
     """
     target = tiny_decoder()
     session = Session(target, Guarded(DRAFTERS[drafter](target)))
-    for pair, (first, then) in enumerate((a, b) for a in WISHES for b in WISHES if a != b):
+    for pair, (first, then) in enumerate((a, b) for a in OPTIONS for b in OPTIONS if a != b):
         for place in range(1 + pair % every, 12, every):
             policy = SteerablePolicy(*first)
             session.begin(make_sampler(sampling))

@@ -67,7 +67,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
             Message("assistant", SAID),
             Message("user", "too much"),
         )
-        grey = [widget.has_class("-untold") for widget in stage.chat.transcript.query("Question, Answer")]
+        grey = [widget.has_class("-left-out") for widget in stage.chat.transcript.query("Question, Answer")]
         assert grey == [True] * 4 + [False] * 4
         await stage.sees(TOLD)
         lines = [line for line in stage.seen.splitlines() if "question" in line or TOLD in line]
@@ -165,7 +165,7 @@ async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_
     async with kept_chat(engine, past=past, size=(80, 60)) as stage:
         await stage.ready()
         await stage.sees(TOLD)
-        grey = [widget.has_class("-untold") for widget in stage.chat.transcript.query("Question, Answer")]
+        grey = [widget.has_class("-left-out") for widget in stage.chat.transcript.query("Question, Answer")]
         assert grey == [True] * 4 + [False] * 4
         await stage.send("more")
         await stage.until(lambda: len(stage.turns) == 10)
@@ -202,8 +202,8 @@ async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
         await asked(stage, turns=3)
         grey = stage.chat.transcript.grey
 
-        async def and_stop(untold: Sequence[Utterance]) -> None:
-            await grey(untold)
+        async def and_stop(left_out: Sequence[Utterance]) -> None:
+            await grey(left_out)
             stage.chat.turns.stop()
 
         stage.chat.transcript.grey = and_stop  # type: ignore[method-assign]

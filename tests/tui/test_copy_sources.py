@@ -66,7 +66,7 @@ def test_turns_that_were_left_out_of_the_context_are_copied_from_with_their_file
     turn(talk, "one", "first", A, B)
     turn(talk, "two", "second")
     talk.ask("three")
-    talk.untold = 1
+    talk.turns_left_out = 1
     assert [(one.kind, one.name, one.text) for one in elsewhere(talk)] == [
         ("branch", "one", "first"),
         ("file", "a.txt", "the fox"),

@@ -1,6 +1,6 @@
-"""How long several requests draft whose drafts cost forwards: decided for all at once, since all wait for each other.
+"""Draft lengths of several requests whose drafts cost forwards: chosen for all at once, since all wait for each other.
 
-Each for itself, none begins what pays only where others share its time.
+Alone, no request would begin a draft that pays only when others share its time.
 """
 
 from __future__ import annotations

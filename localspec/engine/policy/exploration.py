@@ -1,4 +1,4 @@
-"""Lengths that are tried though another promises more: since few times may deceive, and since the world changes."""
+"""Tries lengths although another promises more: a few measurements may mislead, and speed and acceptance change."""
 
 from __future__ import annotations
 

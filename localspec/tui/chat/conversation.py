@@ -71,7 +71,7 @@ class Utterance:
 
 
 class Conversation:
-    """`head` is the last message of the branch that is shown; what is asked next is said after it.
+    """`head` is the last message of the branch that is shown; what is asked next follows it.
 
     `system` holds for every chat that begins in this program; `own_system` for this chat and no other, "" for none.
     """
@@ -81,19 +81,24 @@ class Conversation:
         self.own_system: str | None = None
         self.tree: Tree[Utterance] = Tree(())
         self.head: int | None = None
-        self.untold = 0  # how many of the oldest turns are left out of the context
+        self.turns_left_out = 0  # how many of the oldest turns are left out of the context
         self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
         self.own_model = ""  # the history's name of the model that the chat was with when it was opened
 
     def recall(self, chat: Chat, utterances: Iterable[Utterance]) -> None:
         """Takes the messages from before this program began."""
         self.own_system = None if self.system else chat.system
-        self.tree, self.head, self.untold, self.when_full = Tree(utterances), chat.head_id, chat.untold, chat.when_full
+        self.tree, self.head, self.turns_left_out, self.when_full = (
+            Tree(utterances),
+            chat.head_id,
+            chat.untold,
+            chat.when_full,
+        )
         self.own_model = chat.model_key
 
     def forget(self) -> None:
         self.own_model = ""
-        self.own_system, self.tree, self.head, self.untold, self.when_full = None, Tree(()), None, 0, None
+        self.own_system, self.tree, self.head, self.turns_left_out, self.when_full = None, Tree(()), None, 0, None
 
     @property
     def instructions(self) -> str:
@@ -111,7 +116,7 @@ class Conversation:
         first = [Message("system", self.instructions)] if self.instructions else []
         before = turns(self.tree.path(question.parent_id))
         begun = [Message("assistant", so_far)] if so_far else []
-        messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.untold)
+        messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.turns_left_out)
         tuning = self.tuning
         return GenerateRequest(
             tuple(Message(one.role, whole(one.content)) for one in messages),
@@ -125,10 +130,10 @@ class Conversation:
     @property
     def out_of_context(self) -> list[Utterance]:
         """The beginning of the branch that is no longer in the model's context."""
-        turns = [place for place, (asked, answered) in enumerate(pairwise(self.branch)) if is_turn(asked, answered)]
-        if not self.untold or not turns:
+        turns = [index for index, (asked, answered) in enumerate(pairwise(self.branch)) if is_turn(asked, answered)]
+        if not self.turns_left_out or not turns:
             return []
-        return self.branch[: turns[min(self.untold, len(turns)) - 1] + 2]
+        return self.branch[: turns[min(self.turns_left_out, len(turns)) - 1] + 2]
 
     def ask(self, text: str, attachments: tuple[Attachment, ...] = ()) -> Utterance:
         """A question after the head, which it becomes."""
@@ -178,8 +183,8 @@ class Conversation:
         """How many messages the tree has, on how many branches."""
         return len(self.tree), sum(1 for _ in self.tree.leaves())
 
-    def beside(self, utterance: Utterance, places: int) -> Utterance:
-        return self.tree.nodes[self.tree.beside(utterance.id, places)]
+    def beside(self, utterance: Utterance, steps: int) -> Utterance:
+        return self.tree.nodes[self.tree.beside(utterance.id, steps)]
 
     def version(self, utterance: Utterance) -> tuple[int, int]:
         """The number of this version among its siblings, from one, and how many there are."""

@@ -1,4 +1,4 @@
-"""The chat's own words on their way to the history: questions at once, an answer as it grows and as it ended.
+"""Sends the chat to the history: questions at once, an answer as it grows and as it ended.
 
 Knows the engine's events and what the history's writer takes; no widgets and no database.
 """
@@ -93,7 +93,7 @@ class HistoryRecorder:
         self._begun, self._spent = "", Stats()  # of an answer that goes on: what there was of it before
         self._added = ""  # since then
         self._steps: list[Step] = []
-        self._grown, self._has_place = 0, False  # by so many tokens since it was saved last
+        self._grown, self._is_stored = 0, False  # by so many tokens since it was saved last
 
     @property
     def keeps(self) -> bool:
@@ -134,14 +134,14 @@ class HistoryRecorder:
         self._chat = msgspec.structs.replace(self._chat, system=system or None)
         self._post(Instructed(system or None))
 
-    def shorten(self, when_full: WhenFull | None, untold: int) -> None:
+    def shorten(self, when_full: WhenFull | None, turns_left_out: int) -> None:
         """Saves how this chat is shortened to its context: by which choice, and how many turns are left out."""
-        self._post(Shortened(when_full, untold))
+        self._post(Shortened(when_full, turns_left_out))
 
     def ask(self, question: Utterance, stats: Stats) -> None:
         """Saves a question at once, even while the answer before it is still being written: that one is then saved
         first."""
-        if self._answer is not None and not self._has_place:
+        if self._answer is not None and not self._is_stored:
             self._save(self._answer, stats)
         self._entitle(question)
         chat = msgspec.structs.replace(self._chat, title=self.title or "")
@@ -170,13 +170,13 @@ class HistoryRecorder:
         """Begins an answer, whose tokens are chosen with these `params`."""
         self._answer, self._made = utterance, msgspec.structs.replace(self._author, params=dict(params))
         self._begun, self._spent, self._added = "", Stats(), ""
-        self._steps, self._grown, self._has_place = [], 0, False
+        self._steps, self._grown, self._is_stored = [], 0, False
 
     def resume(self, utterance: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NO_PARAMS) -> None:
         """Continues an answer in its message; `before` are the rounds it has."""
         self.answer(utterance, params)
         self._begun, self._spent = utterance.text, utterance.made.stats if utterance.made else Stats()
-        self._steps, self._has_place = list(before), True
+        self._steps, self._is_stored = list(before), True
 
     def whole(self, stats: Stats) -> Stats:
         """The figures of the answer that is being written, with those of its part that was written before."""
@@ -205,7 +205,7 @@ class HistoryRecorder:
         if self._answer is None:
             return None
         answer, self._answer = self._answer, None
-        if reason not in WHOLE and not (self._has_place or self._added):
+        if reason not in WHOLE and not (self._is_stored or self._added):
             return None
         return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason))
 
@@ -265,7 +265,7 @@ class HistoryRecorder:
         return self._sink.take_unsent(chat_id, server) if self._sink is not None else None
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:
-        self._grown, self._has_place = 0, True
+        self._grown, self._is_stored = 0, True
         made = msgspec.structs.replace(self._made, stats=self.whole(stats))
         text = self._begun + self._added
         self._post(Answered(Answer(text, made, tuple(self._steps)), answer.id, answer.parent_id or 0))

@@ -65,7 +65,7 @@ def record(running: Conversation, title: str, model_key: str) -> OpenChat:
     ]
     times = [one.created_at for one in messages] or [now()]
     preset, system = running.tuning.preset, running.instructions or None
-    known = (model_key, preset, system, running.head, False, len(messages), None, running.untold)
+    known = (model_key, preset, system, running.head, False, len(messages), None, running.turns_left_out)
     return OpenChat(Chat("", title, min(times), max(times), *known), Tree(messages))
 
 

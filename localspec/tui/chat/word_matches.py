@@ -48,7 +48,7 @@ def pattern(words: str) -> re.Pattern[str] | None:
 
 
 def spans(text: str, sought: re.Pattern[str]) -> list[Span]:
-    """The places of the words in the text."""
+    """The positions of the words in the text."""
     short = folded(text)
     found = [one.span() for one in sought.finditer(short)]
     if len(short) == len(text) or not found:
@@ -62,7 +62,7 @@ def spans(text: str, sought: re.Pattern[str]) -> list[Span]:
 
 def plain(markdown: str) -> str:
     """The text as it is read: without the signs that only style it."""
-    parts = FENCE.split(markdown)  # code at odd places
+    parts = FENCE.split(markdown)  # code at odd indexes
     return "\n".join(part if number % 2 else MARKUP.sub("", part) for number, part in enumerate(parts))
 
 
@@ -79,7 +79,7 @@ class Source:
 class Hit:
     """A hit: the index of its message, and its number among the hits in that text; or the file that has it."""
 
-    place: int
+    message: int
     number: int
     file: str = ""
 
@@ -100,15 +100,15 @@ class Found:
         return self.ends[-1] if self.ends else 0
 
     def at(self, index: int) -> Hit:
-        place = bisect_right(self.ends, index)
-        number = index - (self.ends[place - 1] if place else 0)
-        inside = number - self.counts[place]
-        return Hit(place, number, self.files[place][inside] if inside >= 0 else "")
+        message = bisect_right(self.ends, index)
+        number = index - (self.ends[message - 1] if message else 0)
+        inside = number - self.counts[message]
+        return Hit(message, number, self.files[message][inside] if inside >= 0 else "")
 
-    def first_in(self, place: int) -> int | None:
+    def first_in(self, message: int) -> int | None:
         """The index of the first hit in this message; None where it has none."""
-        before = self.ends[place - 1] if place else 0
-        return before if self.ends[place] > before else None
+        before = self.ends[message - 1] if message else 0
+        return before if self.ends[message] > before else None
 
 
 class Finder:

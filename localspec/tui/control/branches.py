@@ -96,9 +96,9 @@ class Branches:
     def move(self, direction: int) -> None:
         """Moves the cursor to the message before or after; to the last one, if none was selected."""
         branch = self.conversation.branch
-        place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
+        index = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
-            self.cursor = branch[max(0, min(place, len(branch) - 1))].id
+            self.cursor = branch[max(0, min(index, len(branch) - 1))].id
             if self.prompt.text:
                 self.feedback.hint(NOT_EMPTY)
             elif self.screen.app.is_inline:  # which has no line of keys
@@ -252,11 +252,11 @@ class Branches:
             await self.go(answer.id)
             self.feedback.hint("Your next message continues from here.")
 
-    async def switch(self, utterance: Utterance, places: int) -> None:
+    async def switch(self, utterance: Utterance, steps: int) -> None:
         """Shows another version of this message, and what followed it."""
-        other = self.conversation.beside(utterance, places)
+        other = self.conversation.beside(utterance, steps)
         if other is utterance:
-            self.feedback.hint("There is no version before this one." if places < 0 else "This is the last version.")
+            self.feedback.hint("There is no version before this one." if steps < 0 else "This is the last version.")
         elif self.turns.is_free():
             await self.show_at(other)
 

@@ -1,4 +1,4 @@
-"""A chat belongs to the model that it was with: says so where another one is loaded, and offers to load it.
+"""Says so when a chat was with another model than the loaded one, and offers to load that.
 
 Reads headers, in a thread. What is loaded is the models' business.
 """
@@ -28,7 +28,7 @@ ENOUGH = 1.1  # of a prompt's tokens: another model may count more
 class ChatModel:
     """`conversation.own_model` is the history's name of the model that the open chat was with."""
 
-    unsaid = False  # that the program was started with another model than the chat's
+    unreported = False  # that the program was started with another model than the chat's
 
     def __init__(self, parts: Parts, models: Models) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
@@ -96,13 +96,13 @@ class ChatModel:
 
     def start(self) -> None:
         """What the user named is loaded; that it is another is said when it is there."""
-        self.unsaid = bool(self.other)
+        self.unreported = bool(self.other)
 
     async def welcome(self) -> None:
-        if self.unsaid and (own := self.other):
+        if self.unreported and (own := self.other):
             message = GOES_ON.format(own=short_name(own), now=self.now)
             await self.feedback.inform(Notice("info", "own_model", message, " ".join(self.cuts())))
-        self.unsaid = False
+        self.unreported = False
 
     # --- a question is too long
 

@@ -196,7 +196,7 @@ class Chats:
 
         def write() -> str:
             text, whole = self.kept_text(kind) or (export(held, rounds, kind), held)
-            path = export_file.place(where, whole.chat.title, kind)
+            path = export_file.target(where, whole.chat.title, kind)
             save(path, text)
             rest = left_out(whole, "/export json") if kind == "md" else ""
             return f"This chat is now in {path.absolute()}\n{rest}".strip()

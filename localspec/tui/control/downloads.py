@@ -61,7 +61,7 @@ class Downloads:
         self.arrived, self.page, self.delete_parts = arrived, page, delete_parts
         self.is_made = False
         self.states: dict[str, str] = {}  # of each download, as it was last heard
-        self.unsaid: list[str] = []  # complete since a question is open
+        self.unreported: list[str] = []  # complete since a question is open
         self.listens = False
 
     @cached_property
@@ -85,7 +85,7 @@ class Downloads:
             self.state.show_info()
         before, self.states[item.key] = self.states.get(item.key), item.state
         if item.state == "done" and before != "done":
-            self.unsaid.append(item.request.repo)
+            self.unreported.append(item.request.repo)
             self.offer_all()
             self.arrived(item.request.repo)
 
@@ -96,8 +96,8 @@ class Downloads:
             self.listens = True
             app.screen_change_signal.subscribe(self.screen, self.offer_all)
         if not isinstance(app.screen, ModalScreen):
-            while self.unsaid:
-                self.offer(self.unsaid.pop(0))
+            while self.unreported:
+                self.offer(self.unreported.pop(0))
 
     def offer(self, repo: str) -> None:
         """Says that a model is there. No focus moves."""

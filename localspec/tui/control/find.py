@@ -21,7 +21,7 @@ from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.texts import reads, texts
 
-TRIES = 6  # layouts until what comes into sight has its place
+TRIES = 6  # layouts until what comes into sight has its position
 ABOVE = 3  # of the transcript's height, a third is above the hit
 
 
@@ -90,8 +90,8 @@ class Finding:
     async def show(self, hit: Hit) -> None:
         """Bring the hit into sight; of one in a file its message."""
         branch = self.conversation.branch
-        if hit.place < len(branch):
-            await self.reveal(branch[hit.place], None if hit.file else hit.number)
+        if hit.message < len(branch):
+            await self.reveal(branch[hit.message], None if hit.file else hit.number)
 
     async def reveal(self, utterance: Utterance, number: int | None = None) -> None:
         """Bring the message into sight, and mark it; or the hit with this number in it."""

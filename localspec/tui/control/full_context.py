@@ -72,7 +72,7 @@ class FullContext:
         else:
             if choice == "stop":
                 self.conversation.when_full = choice
-                self.recorder.shorten(choice, self.conversation.untold)
+                self.recorder.shorten(choice, self.conversation.turns_left_out)
             await self.turns.fail(failure)
 
     async def load(self, own: Model, asked: Utterance) -> None:
@@ -89,8 +89,8 @@ class FullContext:
         utterance = self.state.utterance
         asked = self.conversation.question(utterance) if utterance is not None else None
         if asked is not None and self.engine.feed is not None:
-            self.conversation.untold += failure.turns_over
-            self.recorder.shorten(self.conversation.when_full, self.conversation.untold)
+            self.conversation.turns_left_out += failure.turns_over
+            self.recorder.shorten(self.conversation.when_full, self.conversation.turns_left_out)
             self.state.enter("reading", "reading prompt")
             await self.transcript.grey(self.conversation.out_of_context)
             self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: no longer in the context.")

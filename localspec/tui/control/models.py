@@ -236,7 +236,7 @@ class Models:
     def used(self) -> int:
         """Tokens of the context that the chat has used, as the model that answered last counts them."""
         made = [utterance.made for utterance in self.conversation.branch if utterance.made is not None]
-        return made[-1].stats.context_used if made and not self.conversation.untold else 0
+        return made[-1].stats.context_used if made and not self.conversation.turns_left_out else 0
 
     def contexts(self, choice: Choice) -> tuple[int, int]:
         """The context of another model and that of the present one; 0 where it is not known, or the same."""

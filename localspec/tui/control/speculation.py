@@ -1,4 +1,4 @@
-"""Speculation as the user has it: switched by key and command, and compared with none."""
+"""Switches speculation by key and command, and compares answers with and without it."""
 
 from __future__ import annotations
 

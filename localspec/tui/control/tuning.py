@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal  # Any: what was said on the command line, by name
+from typing import TYPE_CHECKING, Any, Literal  # Any: what was given on the command line, by name
 
 import msgspec
 

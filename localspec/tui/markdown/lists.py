@@ -26,9 +26,9 @@ class Item(Pile, Vertical):
         """Continues the list: blocks before its last are the same, its last grows, and what follows is new."""
         end = self.children[-1]
         assert isinstance(end, MarkdownBlock)
-        place = len(self.children)
-        await end._update_from_block(blocks[place - 1])
-        await self.mount_all(blocks[place:])
+        count = len(self.children)
+        await end._update_from_block(blocks[count - 1])
+        await self.mount_all(blocks[count:])
 
 
 class Row(Tall, Horizontal):
@@ -131,7 +131,7 @@ class Bullets(Growing, MarkdownBulletList):
 def numbers(items: Items) -> list[str]:
     """The items' numbers, all as wide as the last."""
     first = int(items[0].bullet) if items else 1
-    found = [f"{first + place}. " for place in range(len(items))]
+    found = [f"{first + index}. " for index in range(len(items))]
     return [number.rjust(len(found[-1]) + 1) for number in found]
 
 

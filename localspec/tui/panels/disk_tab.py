@@ -189,9 +189,9 @@ class OnDisk(Vertical):
 
     def begin(self) -> None:
         """Selects the model that is loaded, which is among the first; again, if it comes after others were shown."""
-        places = [place for place, model in enumerate(self.models) if self.is_chosen(model)]
-        self.model_list.highlighted = places[0] if places else 0
-        if self.drafts_first and places:
+        chosen = [index for index, model in enumerate(self.models) if self.is_chosen(model)]
+        self.model_list.highlighted = chosen[0] if chosen else 0
+        if self.drafts_first and chosen:
             self.drafts_first = False
             self.draft_list.focus()
 

@@ -124,7 +124,7 @@ class FindBar(Horizontal):
         self.words.action_select_all()
         self._look()
 
-    async def open_at(self, words: str, place: int) -> None:
+    async def open_at(self, words: str, message: int) -> None:
         """The first hit in this message is shown, and the next key goes on from there."""
         self.display = True
         with self.words.prevent(Input.Changed):
@@ -132,7 +132,7 @@ class FindBar(Horizontal):
         self.count.focus()
         async with self._finding:
             await self._find()
-            self.index = -1 if (first := self.found.first_in(place)) is None else first
+            self.index = -1 if (first := self.found.first_in(message)) is None else first
             self._show("")
 
     def leave(self) -> None:

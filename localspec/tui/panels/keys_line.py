@@ -73,7 +73,7 @@ class KeysLine(Footer):
             self.refresh(recompose=True)
 
     def _fitting(self) -> tuple[Key, ...]:
-        self._fitted = left = self.size.width or self.app.size.width  # before it has a place
+        self._fitted = left = self.size.width or self.app.size.width  # before it is laid out
         fitting = list[Key]()
         for key in spread(self.letters(), left) or sorted(self._active().values(), key=lambda key: key.rank):
             left -= key.cells

@@ -230,7 +230,7 @@ class Sidebar(Vertical):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if isinstance(event.option, Row):
-            self.post_message(self.Chosen(*event.option.place, words=self._drawn or ""))
+            self.post_message(self.Chosen(*event.option.target, words=self._drawn or ""))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()

@@ -61,4 +61,4 @@ def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tupl
 
 
 def early_exit(layer: int) -> Way:
-    return Way(f"early-exit:{layer}", speculate=True, exit_layer=layer)
+    return Way(f"{EARLY_EXIT.name}:{layer}", speculate=True, exit_layer=layer)

@@ -79,15 +79,15 @@ class BranchTree(ScrollView, can_focus=True):
         self.call_after_refresh(self._move_to, self._cursor)
 
     def render_line(self, y: int) -> Strip:
-        place, width = y + round(self.scroll_y), self.scrollable_content_region.width
-        content = self._content(place, width) if place < len(self._lines) else Content()
+        index, width = y + round(self.scroll_y), self.scrollable_content_region.width
+        content = self._content(index, width) if index < len(self._lines) else Content()
         return Visual.to_strips(self, content, width, 1, self.visual_style, pad=True)[0]
 
-    def _content(self, place: int, width: int) -> Content:
-        line = self._lines[place]
+    def _content(self, index: int, width: int) -> Content:
+        line = self._lines[index]
         content = folded(line) if line.hidden else self._message(line, width)
         content = content.truncate(width, ellipsis=True, pad=True)
-        return content.stylize("reverse") if place == self._cursor else content
+        return content.stylize("reverse") if index == self._cursor else content
 
     def _message(self, line: TreeLine, width: int) -> Content:
         utterance = self._tree.nodes[line.message_id]
@@ -109,8 +109,8 @@ class BranchTree(ScrollView, can_focus=True):
 
     # --- the cursor
 
-    def _move_to(self, place: int) -> None:
-        self._cursor = max(0, min(place, len(self._lines) - 1))
+    def _move_to(self, index: int) -> None:
+        self._cursor = max(0, min(index, len(self._lines) - 1))
         self.scroll_to_region(Region(0, self._cursor, 1, 1), animate=False, force=True)
         self.refresh()
 
@@ -120,16 +120,16 @@ class BranchTree(ScrollView, can_focus=True):
     def action_page(self, direction: int) -> None:
         self._move_to(self._cursor + direction * max(1, self.size.height - 1))
 
-    def action_end(self, place: int) -> None:
-        self._move_to(place if place >= 0 else len(self._lines) - 1)
+    def action_end(self, index: int) -> None:
+        self._move_to(index if index >= 0 else len(self._lines) - 1)
 
     def action_fork(self, direction: int) -> None:
         """The next line, up or down, whose message has other versions."""
         beyond = range(self._cursor + direction, len(self._lines) if direction > 0 else -1, direction)
-        self._move_to(next((place for place in beyond if self._forks(place)), self._cursor))
+        self._move_to(next((index for index in beyond if self._forks(index)), self._cursor))
 
-    def _forks(self, place: int) -> bool:
-        line = self._lines[place]
+    def _forks(self, index: int) -> bool:
+        line = self._lines[index]
         return not line.hidden and len(self._tree.siblings(line.message_id)) > 1
 
     def action_show(self) -> None:
@@ -143,9 +143,9 @@ class BranchTree(ScrollView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        place = event.y + round(self.scroll_y)
-        if place < len(self._lines):
-            self._move_to(place)
+        index = event.y + round(self.scroll_y)
+        if index < len(self._lines):
+            self._move_to(index)
             self.action_show()
 
 

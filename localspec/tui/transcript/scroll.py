@@ -29,7 +29,7 @@ class StillScroll(AnchoredScroll):
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         found = super().arrange(size, optimal)
         if not optimal:
-            self._tops = {placed.widget: placed.region.y for placed in found.placements}
+            self._tops = {child.widget: child.region.y for child in found.placements}
             self._stay(found.total_region.bottom - self.container_size.height)
         return found
 

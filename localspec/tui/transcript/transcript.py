@@ -61,7 +61,7 @@ class Transcript(StillScroll):
         self._gone = 0  # messages that left the window since the last collection
         self._shown: dict[int, Question | Answer] = {}  # by utterance
         self._pointed: int | None = None
-        self._untold: tuple[int, ...] = ()  # ids of messages that are no longer in the context
+        self._left_out: tuple[int, ...] = ()  # ids of messages that are no longer in the context
 
     # --- what is shown
 
@@ -76,7 +76,7 @@ class Transcript(StillScroll):
         async with self._changing:
             await self.remove_children()
             self._branch, self._start, self._end, self._pointed = [], 0, 0, None
-            self._untold = ()
+            self._left_out = ()
             self._shown.clear()
             if title:
                 await self.mount(Note(title, level="title"))
@@ -93,15 +93,15 @@ class Transcript(StillScroll):
         """This branch, to its end or some way past a message. What it shares with the one before stays as it is."""
         async with self._changing:
             shown, window = list(branch), window or self._window
-            place = shown.index(near) if near in shown else None
-            end = len(shown) if place is None else min(len(shown), place + MORE)
+            index = shown.index(near) if near in shown else None
+            end = len(shown) if index is None else min(len(shown), index + MORE)
             same = next(
                 (n for n, pair in enumerate(zip(self._branch, shown, strict=False)) if pair[0] is not pair[1]), -1
             )
             same = same if same >= 0 else min(len(shown), len(self._branch))
             left = same - self._start  # of the window
             adjoins = self._start <= same <= self._end and left >= min(MORE, same) and end - same <= window
-            if adjoins and (place is None or place >= self._start):
+            if adjoins and (index is None or index >= self._start):
                 await self._cut(same)
             else:
                 await self._cut(self._start, everything=True)
@@ -116,12 +116,12 @@ class Transcript(StillScroll):
     async def reach(self, utterance: Utterance) -> Question | Answer | None:
         """Its widget, when the window has been moved so far that it is mounted, with what follows it: the last one of a
         window could not be scrolled to the top. None if the branch has it not."""
-        place = self._branch.index(utterance) if utterance in self._branch else None
-        if place is None:
+        index = self._branch.index(utterance) if utterance in self._branch else None
+        if index is None:
             return None
-        while self._start > place and (self._busy() or self._start - place <= MORE):
+        while self._start > index and (self._busy() or self._start - index <= MORE):
             await self.earlier()
-        while self._start <= place < self._end + MORE and self._end < min(len(self._branch), place + MORE):
+        while self._start <= index < self._end + MORE and self._end < min(len(self._branch), index + MORE):
             await self.later()
         if utterance.id not in self._shown:
             await self.show(self._branch, near=utterance)
@@ -136,16 +136,16 @@ class Transcript(StillScroll):
             widget.speaker.point(True)
             self.call_after_refresh(self.scroll_to_widget, widget, animate=False)
 
-    async def grey(self, untold: Sequence[Utterance]) -> None:
+    async def grey(self, left_out: Sequence[Utterance]) -> None:
         """Greys the messages that are no longer in the model's context, with a line below the last of them."""
-        self._untold = tuple(utterance.id for utterance in untold)
+        self._left_out = tuple(utterance.id for utterance in left_out)
         for id, widget in self._shown.items():
-            widget.set_class(id in self._untold, "-untold")
+            widget.set_class(id in self._left_out, "-left-out")
         await self.query_children(OutOfContext).remove()
         await self._draw_line()
 
     async def _draw_line(self) -> None:
-        last = self._shown.get(self._untold[-1]) if self._untold else None
+        last = self._shown.get(self._left_out[-1]) if self._left_out else None
         if last is not None and not self.query_children(OutOfContext):
             await self.mount(OutOfContext(), after=last)
 
@@ -195,9 +195,9 @@ class Transcript(StillScroll):
     async def earlier(self) -> None:
         await self._back_to(self._start - MORE)
 
-    async def _back_to(self, place: int) -> None:
+    async def _back_to(self, index: int) -> None:
         async with self._changing:
-            added = self._branch[max(0, place) : self._start]
+            added = self._branch[max(0, index) : self._start]
             if added:
                 await self.mount(*map(self.widget, added), before=self._shown[self._branch[self._start].id])
                 self._start -= len(added)
@@ -224,22 +224,22 @@ class Transcript(StillScroll):
             await self._drop(self._end - self._most)
         await self._count()
 
-    async def _cut(self, place: int, *, everything: bool = False) -> None:
+    async def _cut(self, index: int, *, everything: bool = False) -> None:
         """Removes the window's messages from this index of the branch on."""
-        gone = [self._shown.pop(utterance.id) for utterance in self._branch[place : self._end]]
+        gone = [self._shown.pop(utterance.id) for utterance in self._branch[index : self._end]]
         self._let_go(len(gone))
         if everything:
             await self.remove_children("Question, Answer, More, Note.-info, Note.-warning, Note.-error")
         elif gone:
             await self.remove_children(self.children[self.children.index(gone[0]) :])
-        self._end = min(self._end, place)
+        self._end = min(self._end, index)
 
-    async def _drop(self, place: int) -> None:
+    async def _drop(self, index: int) -> None:
         """Removes the window's messages before this index of the branch."""
-        gone = [self._shown.pop(utterance.id) for utterance in self._branch[self._start : max(0, place)]]
+        gone = [self._shown.pop(utterance.id) for utterance in self._branch[self._start : max(0, index)]]
         if gone:
-            self._start = place
-            first, last = gone[0], self._shown[self._branch[place].id]
+            self._start = index
+            first, last = gone[0], self._shown[self._branch[index].id]
             await self.remove_children(self.children[self.children.index(first) : self.children.index(last)])
             self._let_go(len(gone))
 
@@ -272,7 +272,7 @@ class Transcript(StillScroll):
             if utterance.line:
                 made.close(utterance.line, utterance.how)
         made.speaker.point(utterance.id == self._pointed)
-        made.set_class(utterance.id in self._untold, "-untold")
+        made.set_class(utterance.id in self._left_out, "-left-out")
         return made
 
     # --- rounds of answers from before
