@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import Cancelled, EngineError
-from localspec.engine.batch import LEAST_READ, Batch
+from localspec.engine.batch import Batch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
@@ -23,6 +23,7 @@ from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.passes import Batched, Pass
+from localspec.engine.pieces import LEAST_READ
 from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.samplers import make_sampler
@@ -153,9 +154,9 @@ def test_nobody_waits_for_a_whole_prompt(monkeypatch: pytest.MonkeyPatch):
         return together(self, passes)
 
     monkeypatch.setattr(PackedDecoder, "together", noted)
-    monkeypatch.setattr("localspec.engine.batch.STEP_SECONDS", 0.0)
+    monkeypatch.setattr("localspec.engine.pieces.STEP_SECONDS", 0.0)
     prompt = [index % VOCAB for index in range(1200)]
-    texts_together([Asked([1, 2], 100), Asked(prompt, 2)], target, packed_decoder())
+    texts_together([Asked([1, 2], 1400), Asked(prompt, 2)], target, packed_decoder())
     assert max(rows[1:]) < 60
     rows.clear()
     texts_together([Asked(prompt, 2)], target, packed_decoder())
@@ -172,15 +173,15 @@ def test_nobody_waits_for_a_whole_prompt_of_a_draft_model(monkeypatch: pytest.Mo
         return together(self, passes)
 
     monkeypatch.setattr(PackedDecoder, "together", noted)
-    monkeypatch.setattr("localspec.engine.batch.STEP_SECONDS", 0.0)
+    monkeypatch.setattr("localspec.engine.pieces.STEP_SECONDS", 0.0)
     reader = Asked([index % VOCAB for index in range(1200)], 2, "model")
-    texts = texts_together([Asked([1, 2], 200), reader], target, small)
+    texts = texts_together([Asked([1, 2], 1400), reader], target, small)
     assert max(rows for _, rows in forwards[1:]) < 60
     reads = [index for index, (is_draft, rows) in enumerate(forwards) if is_draft and rows == LEAST_READ]
     meanwhile = [rows for is_draft, rows in forwards[reads[0] : reads[-1]] if not is_draft]
     assert len(meanwhile) >= len(reads) - 1 > 1100 // LEAST_READ
     assert set(meanwhile) == {1}
-    assert texts == texts_alone([Asked([1, 2], 200), reader], target, small)
+    assert texts == texts_alone([Asked([1, 2], 1400), reader], target, small)
     forwards.clear()
     texts_together([reader], target, small)
     assert max(rows for is_draft, rows in forwards if is_draft) == PREFILL_CHUNK

@@ -127,8 +127,9 @@ class Auto:
 
     def first_try(self, asked: Sequence[Offer], most: int) -> Choice | None:
         least = max(self.least, self.others.rows)  # among others, a forward without drafts is none of one row
+        widened = self.others.rows if self.is_first and not self.company.is_reading else 0  # by one of them is enough
         for offer in asked:
-            for k in untried(self.arm(offer), self.limit(offer, most), self.costs, least):
+            for k in untried(self.arm(offer), self.limit(offer, most), self.costs, least, widened):
                 return Choice(k, offer) if k and (FORWARD in self.costs.known or not self.others.rows) else PLAIN
         return None
 
