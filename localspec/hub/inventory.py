@@ -18,6 +18,7 @@ from localspec.engine.generic_arch import read_any
 from localspec.history import History, ModelTotals
 from localspec.hub.card import licence_at, licence_text
 from localspec.hub.licences import read_licence
+from localspec.hub.older import Older, older_of
 from localspec.hub.records import Licence
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, Entry
@@ -82,7 +83,7 @@ class ModelFile(Record, frozen=True):
 class Details(Record, frozen=True):
     """Everything about one model on this machine. `layers` 0: transformers runs it; `template`: its chat template, ""
     for a base model; `drafts`: what --draft takes, with a description; `answers`: how its answers went, model by model
-    as the history has them."""
+    as the history has them; `older`: commits of its repository that nothing names any more."""
 
     model: OnDisk
     architecture: str
@@ -94,6 +95,7 @@ class Details(Record, frozen=True):
     files: tuple[ModelFile, ...]
     licence_text: str = ""
     answers: tuple[ModelTotals, ...] = ()
+    older: Older | None = None
 
 
 def details(name: str) -> Details:
@@ -114,6 +116,7 @@ def details(name: str) -> Details:
         files(entry.path),
         licence_text(folder),
         answers({name, entry.name, entry.key}),
+        older_of(repo) if (repo := hub_cache.fetched_from(entry.path)[0]) else None,
     )
 
 

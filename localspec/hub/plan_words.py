@@ -1,10 +1,10 @@
-"""What a plan says about drafting, the chat template and the scanners' reports, in the words of every screen. Knows
-records only."""
+"""What a plan says about drafting, the chat template, the scanners' reports and what is deleted, in the words of every
+screen. Knows records only."""
 
 from __future__ import annotations
 
 from localspec.core.sanitize import one_line
-from localspec.hub.records import DraftOffer, PullPlan
+from localspec.hub.records import Deleted, DeletePlan, DraftOffer, PullPlan
 from localspec.models.named_templates import COMPLETION
 from localspec.runtime.pairs import PairVerdict
 
@@ -38,3 +38,9 @@ def verdict_words(verdict: PairVerdict) -> str:
     """Why a pair can be used or not; of equal tokenizers their tokens say all."""
     detail = one_line(verdict.detail)
     return detail if verdict.reason == "same" else f"{one_line(verdict.reason)}: {detail}"
+
+
+def deleted_names(one: DeletePlan | Deleted) -> str:
+    """What is deleted; "" for nothing."""
+    whole, older = (", ".join(map(one_line, names)) for names in (one.repos, one.older))
+    return ", ".join(filter(None, (whole, f"older versions of {older}" if older else "")))

@@ -281,18 +281,22 @@ class PairFound(Event, frozen=True):
 
 
 class DeletePlan(Event, frozen=True, tag="delete-plan"):
-    """What deleting these cached repositories frees: blobs that other repositories share stay. `unfinished_bytes`: of
-    parts of files, within `freed_bytes`."""
+    """What deleting these cached repositories frees: blobs that other repositories share stay. `older`: repositories
+    that only lose their older commits. Within `freed_bytes` are `unfinished_bytes`, of parts of files, and
+    `older_bytes`, which only older commits use."""
 
     repos: tuple[str, ...]
     freed_bytes: int
     unfinished_bytes: int = 0
     shared_bytes: int = 0
+    older: tuple[str, ...] = ()
+    older_bytes: int = 0
 
 
 class Deleted(Event, frozen=True):
     repos: tuple[str, ...]
     freed_bytes: int
+    older: tuple[str, ...] = ()
 
 
 class Ask(msgspec.Struct, frozen=True, tag_field="op"):
@@ -323,9 +327,11 @@ class AskPair(Ask, frozen=True, tag="pair"):
 
 
 class AskDelete(Ask, frozen=True, tag="delete"):
-    """Answered by a DeletePlan; then the process waits for Go, and answers Deleted."""
+    """Answered by a DeletePlan; then the process waits for Go, and answers Deleted. Of the repositories in `older` only
+    the older commits go."""
 
     repos: tuple[str, ...]
+    older: tuple[str, ...] = ()
 
 
 AnyAsk = AskPull | Go | AskSearch | AskFit | AskPair | AskDelete
