@@ -101,6 +101,8 @@ def deletion_text(plan: DeletePlan, keys: Sequence[str] = ()) -> str:
         parts.append(f"{size_words(plan.unfinished_bytes)} of it unfinished")
     if plan.older_bytes and not plan.older:
         parts.append(f"{size_words(plan.older_bytes)} of it in older versions")
+    if plan.prepared_bytes:
+        parts.append(f"{size_words(plan.prepared_bytes)} of it in prepared weights")
     if plan.shared_bytes:
         parts.append(f"{size_words(plan.shared_bytes)} stay, since other models share them")
     if keys:

@@ -282,8 +282,8 @@ class PairFound(Event, frozen=True):
 
 class DeletePlan(Event, frozen=True, tag="delete-plan"):
     """What deleting these cached repositories frees: blobs that other repositories share stay. `older`: repositories
-    that only lose their older commits. Within `freed_bytes` are `unfinished_bytes`, of parts of files, and
-    `older_bytes`, which only older commits use."""
+    that only lose their older commits. Within `freed_bytes` are `unfinished_bytes`, of parts of files, `older_bytes`,
+    which only older commits use, and `prepared_bytes`, of copies in the weight cache."""
 
     repos: tuple[str, ...]
     freed_bytes: int
@@ -291,6 +291,7 @@ class DeletePlan(Event, frozen=True, tag="delete-plan"):
     shared_bytes: int = 0
     older: tuple[str, ...] = ()
     older_bytes: int = 0
+    prepared_bytes: int = 0
 
 
 class Deleted(Event, frozen=True):

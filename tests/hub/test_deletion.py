@@ -18,6 +18,7 @@ from localspec.hub.download import fetch
 from localspec.hub.older import older, older_of
 from localspec.hub.records import Deleted, DeletePlan, PullPlan, PullRequest
 from localspec.hub.transfer import Deadlines
+from localspec.loading.packed_files import named_after
 from localspec.models import hub_cache
 from localspec.runtime import load_marks
 from tests.support.fake_hub import FakeHub
@@ -86,6 +87,37 @@ def test_every_version_goes(hub: FakeHub):
     assert_as_planned(plan, done, before)
     assert plan.older_bytes == large, "the rest is the same file in both"
     assert not blobs.repo_dir(NAME).exists()
+
+
+def prepared(*models: Path) -> list[Path]:
+    """A copy in the weight cache for each, as its name has it, in two formats."""
+    made = [
+        paths.packed_dir() / f"{named_after(model)}-int8-{'0' * 15}{at}.safetensors" for at, model in enumerate(models)
+    ]
+    made += [file.with_name(file.name.replace("-int8-", "-nf4-cuda-")) for file in made]
+    for file in made:
+        file.write_bytes(bytes(MEBI))
+    return made
+
+
+def test_prepared_weights_go_with_their_model_and_count(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Those of every version, of a GGUF file too, and of no other model."""
+    monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
+    updated(hub)
+    old, new = (blobs.snapshot_dir(NAME, one.commit) for one in (MODEL, NEWER))
+    (blob := blobs.repo_dir(NAME) / "blobs" / ("d" * 64)).write_bytes(b"gguf")
+    (new / "m.gguf").symlink_to(os.path.relpath(blob, new))
+    mine, others = prepared(old, new, new / "m.gguf"), prepared(tmp_path)
+    without = disk_bytes()
+    plan, done = deleted(older=(NAME,))
+    assert plan.prepared_bytes == 2 * MEBI
+    assert done.freed_bytes == plan.freed_bytes == 2 * MEBI + without - disk_bytes()
+    assert [file for file in mine if not file.exists()] == [mine[0], mine[3]]
+    plan, done = deleted(NAME)
+    assert plan.prepared_bytes == 4 * MEBI
+    assert abs(plan.freed_bytes - done.freed_bytes) <= BLOCK
+    assert not any(file.exists() for file in mine)
+    assert all(file.exists() for file in others)
 
 
 def updated(hub: FakeHub, revision: str = "") -> int:

@@ -154,6 +154,8 @@ class Library:
             lines.append(f"{size_words(plan.unfinished_bytes)} of them are parts of unfinished downloads.")
         if plan.older_bytes and plan.repos:
             lines.append(f"{size_words(plan.older_bytes)} of them are older versions.")
+        if plan.prepared_bytes:
+            lines.append(f"{size_words(plan.prepared_bytes)} of them are prepared weights.")
         if plan.shared_bytes:
             lines.append(f"{size_words(plan.shared_bytes)} stay: other repositories share them.")
         if keys:
