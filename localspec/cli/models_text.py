@@ -13,7 +13,7 @@ from localspec.history.text.lists import count, draft_name, speed, when
 from localspec.hub.integrity import FilesVerified
 from localspec.hub.inventory import Details, OnDisk
 from localspec.hub.older import Older
-from localspec.hub.plan_words import deleted_names
+from localspec.hub.plan_words import deleted_names, named_template
 from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan
 from localspec.models.hub_cache import SHORT_COMMIT
@@ -68,7 +68,7 @@ def details_text(found: Details) -> str:
         ("licence", one_line(model.licence.words)),
         ("weights", f"{one_line(model.quant)}, {size_words(model.num_bytes)}: {model.fit}"),
         ("architecture", architecture(found)),
-        ("chat template", "its own" if found.template else "none (a base model)"),
+        ("chat template", named_template(found.named_template, has_own=bool(found.template))),
         *listed("drafters", [f"{one_line(name)}: {one_line(about)}" for name, about in found.drafts]),
         *listed("files", [f"{one_line(file.path)}, {size_words(file.num_bytes)}" for file in found.files]),
         *listed("answers", [answers_line(one) for one in found.answers]),

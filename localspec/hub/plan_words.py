@@ -27,10 +27,15 @@ def flagged_sentence(plan: PullPlan) -> str:
 
 
 def template_words(plan: PullPlan) -> str:
-    if plan.target.chat_template:
-        return "its own"
-    named = plan.preset not in ("", COMPLETION.name)
-    used = f'"{one_line(plan.preset)}" will be used' if named else "it completes text"
+    return named_template(plan.preset, has_own=plan.target.chat_template)
+
+
+def named_template(named: str, *, has_own: bool) -> str:
+    """Which chat template is used. `named`: the one in models.toml, if that is used."""
+    shown = f'"{one_line(named)}"'
+    if has_own:
+        return f"{shown}, which models.toml names in place of its own" if named else "its own"
+    used = f"{shown} will be used" if named not in ("", COMPLETION.name) else "it completes text"
     return f"none in it (a base model); {used}"
 
 

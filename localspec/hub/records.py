@@ -5,7 +5,7 @@ Sizes are in bytes. Knows nothing about how any of it is found out.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -68,6 +68,8 @@ class RemoteFile(Record, frozen=True):
 class DraftOffer(Record, frozen=True):
     """The drafter that goes with a model: "early-exit" with its layer and the source of that number, "model" with a
     repository and its verdict, or "none" with the reason in `detail`."""
+
+    UNTESTED: ClassVar = "untested start: a quarter of its layers"  # the source of a layer that nobody has named
 
     kind: Literal["early-exit", "model", "none"]
     name: str = ""
@@ -137,6 +139,7 @@ class PullRequest(Record, frozen=True):
 
 class PullPlan(Event, frozen=True, tag="plan"):
     """Everything a person wants to know before the download. `fit` None: not even headers may be read (a gate).
+    `preset`: the chat template that models.toml names, where that is used, and "none" for a model without one.
     `variants`: of a GGUF repository without a chosen file, each with its fit. `unloadable`: why localspec could not
     load it, found from its headers. `meanwhile`: something else to run where the gate is closed."""
 

@@ -116,6 +116,20 @@ def test_show_prints_the_card_of_a_model(fetched: Path, localspec: Program):
     assert localspec("show", "maker/tiny", "--license")[1] == "You may.\n"
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("fallback_template = 'none'", "its own"),
+        ("template = 'none'", '"none", which models.toml names in place of its own'),
+    ],
+)
+@pytest.mark.usefixtures("fetched")
+def test_show_says_which_template_is_used(written: str, said: str, localspec: Program):
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(f"schema_version = 1\n[models.mine]\nrepo = 'maker/tiny'\n{written}\n")
+    assert re.search(rf"^chat template +{said}$", localspec("show", "mine")[1], re.MULTILINE)
+
+
 def test_show_says_that_a_newer_version_is_there_than_the_one_that_was_pulled(fetched: Path, localspec: Program):
     older = fetched.with_name("f" * 40)
     fetched.rename(older)

@@ -42,11 +42,10 @@ LAYERSKIP = "facebook/layerskip-llama2-7B"
 QUESTION = "What is speculative decoding?"
 HEADER = 100_001  # bytes that are read of a file for its header
 MAY = Account(may_read=frozenset({LAYERSKIP}))
-# The checkpoint that stands for it has fewer layers, and a template: of the catalogue's entry only these differ.
+# The checkpoint that stands for it has fewer layers: of the catalogue's entry only these differ. Its template is its
+# own: the catalogue's is a fallback.
 OWN = """
 schema_version = 1
-[models.layerskip-llama2-7b]
-template = "auto"
 [models.layerskip-llama2-7b.draft]
 kind = "early-exit"
 exit_layer = 2
