@@ -477,6 +477,16 @@ def test_as_writes_the_model_with_its_commit_and_pair_and_keeps_what_the_user_wr
     assert file.read_text().startswith("# mine\nschema_version = 1\n[models.other]\npath = '/x'  # here\n")
 
 
+def test_as_writes_no_layer_that_is_only_a_guess(hub: Install, localspec: Program):
+    """So it is called an untested start wherever the entry is read."""
+    offer = DraftOffer("early-exit", exit_layer=3, source=DraftOffer.UNTESTED)
+    hub(a_plan(offer=offer))
+    assert localspec("pull", "org/model", "--yes", "--as", "mine")[0] == 0
+    table = Catalog.load().models["mine"]
+    assert table.draft is not None
+    assert (table.draft.kind, table.draft.exit_layer, table.draft.source) == ("early-exit", None, "")
+
+
 def test_a_key_that_cannot_be_written_is_refused_before_the_download(hub: Install, localspec: Program):
     scripted = hub()
     code, _, err = localspec("pull", "org/model", "--yes", "--as", "qwen3:8b")
