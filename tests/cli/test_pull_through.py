@@ -304,6 +304,7 @@ def test_a_download_in_the_background_is_stopped_and_goes_on_from_what_came(hub:
     hub.switches.hold_after = 1_000_000
     code, out, _ = localspec("pull", LAYERSKIP, "--yes", "--background", "--json")
     assert (code, json.loads(out.splitlines()[-1])["type"]) == (0, "background")
+    assert [(one.repo, one.running) for one in unfinished()] == [(LAYERSKIP, True)], "listed at once"
     for _ in range(300):
         if any(one.running and one.done > 900_000 for one in unfinished()):  # bytes of the weights, which are held
             break

@@ -38,7 +38,7 @@ def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> in
             if not repairs:
                 session.agree(plan, asked, show)
             if background and plan.bytes_left:
-                return in_background.detach(asked)
+                return in_background.detach(asked, plan)
             after(asked, plan, session.download(hub, plan, show))
             return 0
         except session.StoppedWatching as left:
