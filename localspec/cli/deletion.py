@@ -1,4 +1,4 @@
-"""`localspec rm`: which repositories are meant, what deleting them frees, and the deletion."""
+"""`localspec rm`: which repositories are meant, what deleting them or their older versions frees, and the deletion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from localspec.cli.questions import confirmed
 from localspec.config.models_file import keys_of, remove_models
 from localspec.core.errors import Cancelled, NotDownloaded, UsageError
 from localspec.core.paths import packaged
+from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
+from localspec.hub.older import older
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AskDelete, Deleted, DeletePlan, Go
 from localspec.models import hub_cache
@@ -24,13 +26,13 @@ Found = TypeVar("Found", DeletePlan, Deleted)
 
 def delete(names: Sequence[str], *, yes: bool) -> int:
     repos = tuple(dict.fromkeys(deleted_repository(name) for name in names))
+    refuse_loaded(repos)
     keys = keys_of(repos)
     with HubProcess() as hub:
         here = tuple(repo for repo in repos if hub_cache.kept(repo).is_dir())
         plan = one(hub.ask(AskDelete(here)), DeletePlan) if here else DeletePlan((), 0)
         print_text(deletion_text(plan, keys))
-        if not (yes or confirmed("Delete?", default=False, to_do="delete")):
-            print_note("Nothing was deleted.")
+        if not agreed(yes=yes):
             return Cancelled.exit_code
         if here:
             refuse_loaded(here)
@@ -40,17 +42,36 @@ def delete(names: Sequence[str], *, yes: bool) -> int:
     return 0
 
 
+def delete_older(names: Sequence[str], *, yes: bool) -> int:
+    """Deletes the older commits of these models, or of all."""
+    asked = tuple(dict.fromkeys(deleted_repository(name) for name in names))
+    here = tuple(one.repo for one in older() if not names or one.repo in asked)
+    if not here:
+        print_note(f"There are no older versions{' of ' if asked else ''}{one_line(', '.join(asked))}.")
+        return 0
+    with HubProcess() as hub:
+        print_text(deletion_text(one(hub.ask(AskDelete((), here)), DeletePlan)))
+        if not agreed(yes=yes):
+            return Cancelled.exit_code
+        print_text(f"Freed {size_words(one(hub.ask(Go()), Deleted).freed_bytes)}.")
+    return 0
+
+
+def agreed(*, yes: bool) -> bool:
+    if yes or confirmed("Delete?", default=False, to_do="delete"):
+        return True
+    print_note("Nothing was deleted.")
+    return False
+
+
 def deleted_repository(name: str) -> str:
     """The repository of a name, which is in the cache or has a key of the user's; UsageError for what localspec has not
-    fetched, and for what is loaded."""
+    fetched."""
     catalog = Catalog.load()
     repo = catalog.repository(name)
     if "@" in name:
         raise UsageError(f"'{name}' is a revision.", hint=f"Delete the whole repository: localspec rm {repo}")
-    if repo and hub_cache.kept(repo).is_dir():
-        refuse_loaded([repo])
-        return repo
-    if repo and catalog.key_of(name) in keys_of([repo]):
+    if repo and (hub_cache.kept(repo).is_dir() or catalog.key_of(name) in keys_of([repo])):
         return repo
     try:
         entry = catalog.resolve(name)
@@ -58,7 +79,6 @@ def deleted_repository(name: str) -> str:
         raise NotDownloaded(fault.message, hint=LISTED) from fault
     if repo := hub_cache.fetched_from(entry.path)[0]:
         refuse_several(name, repo)
-        refuse_loaded([repo])
         return repo
     if entry.path.is_relative_to(packaged("assets")):
         raise UsageError(f"'{name}' comes with localspec and is not deleted.", hint=LISTED)

@@ -163,8 +163,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence
     from localspec.config.reading import read
-    from localspec.models import named_templates
     from localspec.models.catalog import Catalog
+    from localspec.models.template_choice import template_of
 
     shown = {name: given[name] for name in ("jsonl", "stats", "verbose", "trace")}
     output = Output(json=given["as_json"], **shown)
@@ -190,7 +190,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         max_tokens=given["max_tokens"],
         stop=given["stop"],
         sampling=sampling(asked, precedence.layers(settings, entry, preset), beams=given["beams"]),
-        template=None if raw or entry is None else named_templates.find(entry.template or named_templates.OWN),
+        template=None if raw or entry is None else template_of(entry),
         references=references(settings),
         beams=given["beams"],
     )

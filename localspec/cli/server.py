@@ -24,9 +24,9 @@ from localspec.core.events import AnyEvent, Loading, Notice, Ready
 from localspec.core.requests import SamplingOptions
 from localspec.core.weight_formats import AUTO
 from localspec.loading.plan_request import USUAL_PARALLEL
-from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
 from localspec.models.model_paths import local_path
+from localspec.models.template_choice import template_of
 from localspec.runtime.draft_choice import check
 from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served
@@ -65,7 +65,7 @@ def served_model(model: str, entry: Entry, settings: Config, preset: str | None,
         name,
         names=frozenset({model, entry.key, entry.name}),
         sampling=defaults_of(settings, entry, table, precedence.usual(settings, named), sampling),
-        template=named_templates.find(entry.template or named_templates.OWN),
+        template=template_of(entry),
         max_tokens=settings.chat.max_tokens,
     )
 

@@ -1,4 +1,4 @@
-"""Reads untrusted JSON: bounded in size, depth and numbers, no key twice; a fault is a CheckpointError with the file."""
+"""Reads untrusted JSON: bounded in size, depth and numbers, no key twice. Faults name the file."""
 
 from __future__ import annotations
 

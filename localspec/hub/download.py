@@ -45,7 +45,7 @@ def fetch_one(
     repository: Repository, request: PullRequest, deadlines: Deadlines
 ) -> Generator[Happening, None, Fetched]:
     """One repository, until its revision names the commit; what it is stopped by is noted, and raised."""
-    checked = 0
+    checked, before = 0, blobs.read_reference(repository.repo, repository.revision or hub_cache.MAIN)
     if not blobs.is_complete(repository):
         transfer = Transfer(repository, xet=request.xet, deadlines=deadlines)
         try:
@@ -60,6 +60,7 @@ def fetch_one(
     pulls.finish(repository)
     remember(repository.repo, repository.licence)
     manifests.remember(repository)
+    manifests.replaced(repository.repo, before)
     folder = blobs.snapshot_dir(repository.repo, repository.commit)
     fetched = Fetched(repository.repo, repository.commit, str(folder), repository.num_bytes, checked)
     yield fetched

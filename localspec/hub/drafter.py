@@ -28,7 +28,6 @@ from localspec.runtime.pairs import MOST_COMPARED, by_promise, is_small, pair
 
 AUTO, NONE = "auto", "none"
 HERE, ON_HUB = "on this machine", "the first of its family on the hub with the same tokens"  # sources
-UNTESTED = "untested start: a quarter of its layers"  # a source, too
 NOT_FOUND = "no small model with its tokens was found; localspec pair {} --hub lists what there is"
 UNREAD = "the catalogue knows no drafter for it, and its tokens cannot be read yet"
 
@@ -123,7 +122,7 @@ def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
     layer = draft.exit_layer or max(layers // 4, 1)
     if layers and layer >= layers:
         return DraftOffer("none", detail=f"the catalogue's exit layer {layer} is beyond its {layers} layers")
-    source = draft.source if draft.exit_layer else UNTESTED
+    source = draft.source if draft.exit_layer else DraftOffer.UNTESTED
     return DraftOffer("early-exit", name=EARLY_EXIT.summary(str(layer)), exit_layer=layer, k=draft.k, source=source)
 
 

@@ -18,10 +18,13 @@ from localspec.engine.generic_arch import read_any
 from localspec.history import History, ModelTotals
 from localspec.hub.card import licence_at, licence_text
 from localspec.hub.licences import read_licence
+from localspec.hub.older import Older, older_of
 from localspec.hub.records import Licence
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import open_snapshot
+from localspec.models.named_templates import OWN
+from localspec.models.template_choice import template_name
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.load_marks import is_loaded
 from localspec.runtime.local_models import Shelved, known_pairs, last_used, on_disk, shelved
@@ -81,8 +84,9 @@ class ModelFile(Record, frozen=True):
 
 class Details(Record, frozen=True):
     """Everything about one model on this machine. `layers` 0: transformers runs it; `template`: its chat template, ""
-    for a base model; `drafts`: what --draft takes, with a description; `answers`: how its answers went, model by model
-    as the history has them."""
+    for a base model; `named_template`: the one of models.toml, where that is used; `drafts`: what --draft takes, with a
+    description; `answers`: how its answers went, model by model as the history has them; `older`: commits of its
+    repository that nothing names any more."""
 
     model: OnDisk
     architecture: str
@@ -94,6 +98,8 @@ class Details(Record, frozen=True):
     files: tuple[ModelFile, ...]
     licence_text: str = ""
     answers: tuple[ModelTotals, ...] = ()
+    older: Older | None = None
+    named_template: str = ""
 
 
 def details(name: str) -> Details:
@@ -114,6 +120,8 @@ def details(name: str) -> Details:
         files(entry.path),
         licence_text(folder),
         answers({name, entry.name, entry.key}),
+        older_of(repo) if (repo := hub_cache.fetched_from(entry.path)[0]) else None,
+        named if (named := template_name(entry)) != OWN else "",
     )
 
 

@@ -21,7 +21,7 @@ from localspec.hub.selection import variants
 from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
-from localspec.models.named_templates import COMPLETION
+from localspec.models.named_templates import COMPLETION, OWN
 
 Report = Callable[[Progress], None]
 
@@ -55,7 +55,6 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
 def plan_of(target: Inspected, drafter: Drafter, fit: FitReport | None = None) -> PullPlan:
     chosen, model = record(target), record(drafter.model) if drafter.model else None
     left = chosen.bytes_left + (model.bytes_left if model else 0)
-    is_base = target.snapshot is not None and not chosen.chat_template
     return PullPlan(
         target=chosen,
         drafter=model,
@@ -63,7 +62,7 @@ def plan_of(target: Inspected, drafter: Drafter, fit: FitReport | None = None) -
         fit=fit,
         disk_free=free_bytes(hub_cache.folder()),
         disk_needed=left + SPARE_BYTES if left else 0,
-        preset=preset_of(chosen.repo) if is_base else "",
+        preset=template_for(chosen.repo, has_own=chosen.chat_template) if target.snapshot else "",
         unloadable=target.unloadable,
     )
 
@@ -89,7 +88,11 @@ def variant_fits(seen: Seen, options: WeightOptions) -> tuple[FitReport, ...]:
     return tuple(msgspec.structs.replace(fit, name=label, num_bytes=one.num_bytes) for label, one in known.items())
 
 
-def preset_of(repo: str) -> str:
-    """What a base model chats with: the catalogue's template, else completion."""
+def template_for(repo: str, *, has_own: bool) -> str:
+    """The template that models.toml names and that is used: in place of the model's own, or for a model without one,
+    which else completes text; "" for its own."""
     known = Catalog.load().of_repository(repo)
-    return (known[1].template if known else None) or COMPLETION.name
+    named = known[1].template if known else None
+    if named is None and known and not has_own:
+        named = known[1].fallback_template
+    return named if named not in (None, OWN) else "" if has_own else COMPLETION.name

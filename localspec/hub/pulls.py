@@ -66,21 +66,23 @@ class Unfinished(Record, frozen=True):
 KEPT = msgspec.json.Decoder(Kept)
 
 
-def begin(repository: Repository, request: PullRequest) -> None:
-    """Notes that this process downloads it; should it be killed, this stays."""
-    own = psutil.Process()
-    kept = Kept(
-        repository.repo,
-        repository.commit,
-        repository.files,
-        request,
-        INTERRUPTED,
-        time.time(),
-        own.pid,
-        own.create_time(),
-        repository.revision,
-    )
-    write(kept)
+def begin(repository: Repository, request: PullRequest, pid: int | None = None) -> None:
+    """Notes that this process, or the one with this id, downloads it; should it be killed, this stays. Nothing of one
+    that has ended already."""
+    with suppress(psutil.Error):
+        process = psutil.Process(pid)
+        kept = Kept(
+            repository.repo,
+            repository.commit,
+            repository.files,
+            request,
+            INTERRUPTED,
+            time.time(),
+            process.pid,
+            process.create_time(),
+            repository.revision,
+        )
+        write(kept)
 
 
 def stop(repository: Repository, reason: str) -> None:

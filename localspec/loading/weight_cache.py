@@ -36,6 +36,7 @@ from localspec.core.sizes import size_words
 from localspec.core.version import __version__
 from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.offload import CopyIn
+from localspec.loading.packed_files import ENDING, named_after
 from localspec.loading.progress import progress
 from localspec.loading.sources import advise, lost
 from localspec.models.checkpoint import Snapshot
@@ -133,8 +134,7 @@ class PackedCopy:
         self.snapshot, self.contents, self.asked = snapshot, contents, asked
         away = [] if resident is None else contents.layers[resident:]
         self.away = [piece.name for layer in away for piece in layer]
-        model = sha256(str(snapshot.folder.resolve()).encode()).hexdigest()[:16]
-        self.family = f"{model}-{contents.weight_format}-"
+        self.family = f"{named_after(snapshot.folder)}-{contents.weight_format}-"
         self.made_from = fingerprint(snapshot, contents)
 
     @property
@@ -142,7 +142,7 @@ class PackedCopy:
         return self.asked or self.contents.num_bytes >= SMALLEST_BYTES or bool(self.away)
 
     def file(self) -> Path:
-        return paths.packed_dir() / f"{self.family}{self.made_from[:KEY]}.safetensors"
+        return paths.packed_dir() / f"{self.family}{self.made_from[:KEY]}{ENDING}"
 
     def making(self) -> AbstractContextManager[Making]:
         """Lets one process at a time make it; all at once where it is not cached."""

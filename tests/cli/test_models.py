@@ -12,6 +12,8 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.locks import lock
+from localspec.core.sizes import size_words
+from localspec.hub import manifests
 from localspec.hub.licences import remember
 from localspec.hub.records import (
     AskDelete,
@@ -114,6 +116,20 @@ def test_show_prints_the_card_of_a_model(fetched: Path, localspec: Program):
     assert localspec("show", "maker/tiny", "--license")[1] == "You may.\n"
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("fallback_template = 'none'", "its own"),
+        ("template = 'none'", '"none", which models.toml names in place of its own'),
+    ],
+)
+@pytest.mark.usefixtures("fetched")
+def test_show_says_which_template_is_used(written: str, said: str, localspec: Program):
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(f"schema_version = 1\n[models.mine]\nrepo = 'maker/tiny'\n{written}\n")
+    assert re.search(rf"^chat template +{said}$", localspec("show", "mine")[1], re.MULTILINE)
+
+
 def test_show_says_that_a_newer_version_is_there_than_the_one_that_was_pulled(fetched: Path, localspec: Program):
     older = fetched.with_name("f" * 40)
     fetched.rename(older)
@@ -159,6 +175,41 @@ def test_rm_says_what_it_frees_before_it_asks(localspec: Program, monkeypatch: p
     assert (code, out, err, asked) == (130, freed, "Nothing was deleted.\n", ["Delete?"])
     assert localspec("rm", "maker/tiny", "maker/tiny", "--yes")[1] == freed + "Freed 13.0 GB.\n"
     assert hub.asked == [AskDelete(("maker/tiny",)), AskDelete(("maker/tiny",)), Go()]
+
+
+def replaced(fetched: Path) -> Path:
+    """An older version, which a pull has replaced by the one that is there."""
+    folder = fetched.with_name("f" * 40)
+    save_snapshot(folder, byte_level(*SPECIALS), template=CHATML, eos="<|im_end|>", hidden_size=32)
+    manifests.replaced("maker/tiny", folder.name)
+    return folder
+
+
+def test_ls_show_and_rm_say_what_older_versions_take_and_how_it_is_freed(
+    fetched: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    size = size_words(sum(file.stat().st_size for file in replaced(fetched).iterdir()))
+    line = f"Older versions of maker/tiny take {size}. Free it: localspec rm --older"
+    assert localspec("ls")[1].splitlines()[-1] == line
+    assert localspec("ls", "--unfinished")[1] == ""
+    assert (
+        f"older versions  1, {size}. Free it: localspec rm --older maker/tiny\n" in localspec("show", "maker/tiny")[1]
+    )
+    assert json.loads(localspec("show", "maker/tiny", "--json")[1])["older"]["commits"] == ["f" * 40]
+    plan = DeletePlan((), GB, older=("maker/tiny",), older_bytes=GB)
+    scripts = {AskDelete: [[plan]], Go: [[Deleted((), GB, ("maker/tiny",))]]}
+    hub = ScriptedHub(scripts).install(monkeypatch)
+    freed = "Deleting older versions of maker/tiny frees 1.0 GB.\nFreed 1.0 GB.\n"
+    assert localspec("rm", "--older", "--yes")[:2] == (0, freed)
+    assert localspec("rm", "--older", "maker/tiny", "--yes")[:2] == (0, freed)
+    assert hub.asked == [AskDelete((), ("maker/tiny",)), Go()] * 2
+
+
+@pytest.mark.usefixtures("fetched")
+def test_rm_of_older_versions_where_there_are_none_asks_nothing(localspec: Program):
+    assert localspec("rm", "--older")[::2] == (0, "There are no older versions.\n")
+    assert localspec("rm", "--older", "maker/tiny")[::2] == (0, "There are no older versions of maker/tiny.\n")
+    assert localspec("rm", "--yes")[0] == 2
 
 
 @pytest.mark.usefixtures("fetched")

@@ -4,6 +4,7 @@ run offer where a model is not here."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -477,6 +478,16 @@ def test_as_writes_the_model_with_its_commit_and_pair_and_keeps_what_the_user_wr
     assert file.read_text().startswith("# mine\nschema_version = 1\n[models.other]\npath = '/x'  # here\n")
 
 
+def test_as_writes_no_layer_that_is_only_a_guess(hub: Install, localspec: Program):
+    """So it is called an untested start wherever the entry is read."""
+    offer = DraftOffer("early-exit", exit_layer=3, source=DraftOffer.UNTESTED)
+    hub(a_plan(offer=offer))
+    assert localspec("pull", "org/model", "--yes", "--as", "mine")[0] == 0
+    table = Catalog.load().models["mine"]
+    assert table.draft is not None
+    assert (table.draft.kind, table.draft.exit_layer, table.draft.source) == ("early-exit", None, "")
+
+
 def test_a_key_that_cannot_be_written_is_refused_before_the_download(hub: Install, localspec: Program):
     scripted = hub()
     code, _, err = localspec("pull", "org/model", "--yes", "--as", "qwen3:8b")
@@ -560,6 +571,18 @@ def test_a_second_terminal_shows_the_first_ones_download_and_fetches_nothing_twi
     assert "Another localspec is downloading org/model." in err
     assert "downloading 70 %: 3.0 of 4.0 GB, org/model\n" in err
     assert out.endswith("Ready. localspec chat org/model\n")
+
+
+def test_in_the_background_it_is_listed_from_the_moment_that_the_command_ends(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """The new process first asks the hub for its plan."""
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: SimpleNamespace(pid=os.getppid()))
+    hub(drafted())
+    assert localspec("pull", "org/model", "--yes", "--background")[0] == 0
+    listed = json.loads(localspec("ls", "--unfinished", "--json")[1])
+    assert {(one["repo"], one["running"]) for one in listed} == {("org/model", True), ("org/small", True)}
+    assert re.search(r"^org/model .* is being downloaded$", localspec("ls")[1], re.MULTILINE)
 
 
 def test_in_the_background_the_same_pull_runs_without_a_question(

@@ -42,11 +42,10 @@ LAYERSKIP = "facebook/layerskip-llama2-7B"
 QUESTION = "What is speculative decoding?"
 HEADER = 100_001  # bytes that are read of a file for its header
 MAY = Account(may_read=frozenset({LAYERSKIP}))
-# The checkpoint that stands for it has fewer layers, and a template: of the catalogue's entry only these differ.
+# The checkpoint that stands for it has fewer layers: of the catalogue's entry only these differ. Its template is its
+# own: the catalogue's is a fallback.
 OWN = """
 schema_version = 1
-[models.layerskip-llama2-7b]
-template = "auto"
 [models.layerskip-llama2-7b.draft]
 kind = "early-exit"
 exit_layer = 2
@@ -305,6 +304,7 @@ def test_a_download_in_the_background_is_stopped_and_goes_on_from_what_came(hub:
     hub.switches.hold_after = 1_000_000
     code, out, _ = localspec("pull", LAYERSKIP, "--yes", "--background", "--json")
     assert (code, json.loads(out.splitlines()[-1])["type"]) == (0, "background")
+    assert [(one.repo, one.running) for one in unfinished()] == [(LAYERSKIP, True)], "listed at once"
     for _ in range(300):
         if any(one.running and one.done > 900_000 for one in unfinished()):  # bytes of the weights, which are held
             break

@@ -13,17 +13,19 @@ from typing import Any
 
 import pytest
 
+from localspec.core import paths
 from localspec.core.disk import SPARE_BYTES
 from localspec.core.errors import AccessDenied, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.requests import WeightOptions
 from localspec.hub.gates import gate_lines
-from localspec.hub.plan import prepare
+from localspec.hub.plan import prepare, template_for
 from localspec.hub.plan_words import offer_words
 from localspec.hub.records import Gate, Progress, PullPlan, PullRequest
 from localspec.loading.fit import fit_report, request_here
 from localspec.models import hub_cache
-from localspec.models.catalog import Catalog
+from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import open_snapshot
+from localspec.models.template_choice import template_of
 from tests.support.fake_hub import HANG, Account, Answer, FakeHub, FakeRepository
 from tests.support.hub_clients import GUIDE, client_of, guide, guide_draft, in_cache, in_shards, small_model
 
@@ -105,6 +107,34 @@ def test_what_a_person_wants_to_know(tmp_path: Path):
     assert (plan.offer.kind, plan.preset, plan.unloadable) == ("none", "", "")
     assert "localspec pair org/guide --hub" in plan.offer.detail
     assert [one.stage for one in heard][:2] == ["resolving", "headers"]
+
+
+@pytest.mark.parametrize(
+    ("written", "of_base", "of_chat"),
+    [
+        ("", "none", ""),
+        ("fallback_template = 'words'", "words", ""),
+        ("fallback_template = 'auto'", "none", ""),
+        ("template = 'auto'", "none", ""),
+        ("template = 'chatml'", "chatml", "chatml"),
+        ("template = 'chatml'\nfallback_template = 'words'", "chatml", "chatml"),
+    ],
+)
+def test_the_template_that_a_plan_names_is_the_one_that_the_model_gets(
+    written: str, of_base: str, of_chat: str, tmp_path: Path
+):
+    """A fallback, as the catalogue has it, is for a model without a template of its own."""
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(f"schema_version = 1\n[models.x]\nrepo = 'org/x'\n{written}\n")
+    assert template_for("org/x", has_own=False) == of_base
+    assert template_for("org/x", has_own=True) == of_chat
+    table = Catalog.load().models["x"]
+    base, chat = tmp_path / "base", GUIDE / "target"
+    base.mkdir()
+    for folder, said in ((base, of_base), (chat, of_chat)):
+        entry = Entry("x", "x", folder, template=table.template, fallback_template=table.fallback_template)
+        used = template_of(entry)
+        assert (used.name if used else "") in (said, "" if said == "none" else said), "without one a text is completed"
 
 
 def test_what_is_here_already_is_counted(tmp_path: Path):

@@ -136,3 +136,6 @@ def test_one_file_is_not_counted_as_several(states: list[str], words: str):
 def test_leftovers_say_whose_they_are():
     left = Leftovers(("org/a", "org/b"), 2_000_000, ("dropped; parts kept", "begun by another program"))
     assert left.words == ("2 MB of unfinished downloads: org/a (dropped; parts kept), org/b (begun by another program)")
+    left = Leftovers(("org/a",), 2_000_000, ("dropped; parts kept",), ("org/c", "org/d"), 5_000_000)
+    assert left.words.endswith("org/a (dropped; parts kept); 5 MB of older versions: org/c, org/d")
+    assert Leftovers(older=("org/c",), older_bytes=5_000_000).words == "5 MB of older versions: org/c"

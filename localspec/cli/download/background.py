@@ -21,6 +21,7 @@ from localspec.core.events import Event
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import of_words
 from localspec.hub import pulls
+from localspec.hub.records import PullPlan
 from localspec.hub.request import asked_repository
 
 STOP_SECONDS = 15.0  # within which a stopped process ends
@@ -33,15 +34,17 @@ class Background(Event, frozen=True):
     pid: int
 
 
-def detach(asked: Asked) -> int:
+def detach(asked: Asked, plan: PullPlan) -> int:
     """Starts the same pull in a process of its own, which has the right to fetch from the start and ends with the
-    download."""
+    download. It is listed from here on: the process itself first asks the hub again."""
     repo, record = asked.request.repo, PullRecord(asked.request.repo)
     with recorded(record) as held:
         if held is None:
             raise UsageError(f"Another localspec is downloading {repo}.", hint="See it: run this again.")
         pid = started([*asked.words, "--json"], held.fd)
         record.note_holder(pid)
+        for repository in plan.repositories:
+            pulls.begin(repository, asked.request, pid)
     if asked.json:
         print(as_json(msgspec.to_builtins(Background(repo, pid))), flush=True)
     else:

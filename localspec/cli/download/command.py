@@ -38,7 +38,7 @@ def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> in
             if not repairs:
                 session.agree(plan, asked, show)
             if background and plan.bytes_left:
-                return in_background.detach(asked)
+                return in_background.detach(asked, plan)
             after(asked, plan, session.download(hub, plan, show))
             return 0
         except session.StoppedWatching as left:
@@ -89,14 +89,17 @@ def name_of(asked: Asked, pulled: Pulled) -> str:
 
 
 def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, object] | None]:
-    """What models.toml says of a pulled model, and of its drafter."""
+    """What models.toml says of a pulled model, and of its drafter. A layer that nobody has named stays out: so it is
+    called untested wherever the entry is read."""
     offer = plan.offer
     file = Path(pulled.file).relative_to(pulled.target.folder).as_posix() if pulled.file else None
     fields: dict[str, object] = {"repo": plan.target.repo, "revision": pulled.target.commit, "file": file}
-    if not file and plan.preset:
-        fields["template"] = "none"
+    if not file and not plan.target.chat_template:
+        fields["fallback_template"] = plan.preset or None
     if offer.kind == "none":
         return fields, None
+    if offer.source == offer.UNTESTED:
+        return fields, {"kind": offer.kind, "k": offer.k}
     drawn = {"model": offer.name} if offer.kind == "model" else {"exit_layer": offer.exit_layer}
     source = {"source": offer.source} if offer.source else {}
     return fields, {"kind": offer.kind, **drawn, "k": offer.k, **source}

@@ -21,8 +21,8 @@ from localspec.core.events import Notice
 from localspec.core.requests import LoadRequest, SamplingOptions, Template
 from localspec.history import OpenChat
 from localspec.history.text.lists import short_name
-from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
+from localspec.models.template_choice import template_of
 from localspec.runtime.draft_choice import check
 
 if TYPE_CHECKING:
@@ -268,4 +268,4 @@ def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: Samp
 
 def own_template(entry: Entry | None) -> Template | None:
     """The one that models.toml names for it. Reads the disk."""
-    return named_templates.find(entry.template or named_templates.OWN) if entry is not None else None
+    return template_of(entry) if entry is not None else None
