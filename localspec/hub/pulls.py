@@ -14,12 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from localspec.core import paths
 from localspec.core.errors import UsageError
 from localspec.core.events import Record
 from localspec.core.plain_file import read_small
+from localspec.core.process import Process, this
 from localspec.core.whole_file import write_whole
 from localspec.hub import blobs
 from localspec.hub.records import PullRequest, RemoteFile, Repository
@@ -68,7 +68,7 @@ KEPT = msgspec.json.Decoder(Kept)
 
 def begin(repository: Repository, request: PullRequest) -> None:
     """Notes that this process downloads it; should it be killed, this stays."""
-    own = psutil.Process()
+    own = this()
     kept = Kept(
         repository.repo,
         repository.commit,
@@ -77,7 +77,7 @@ def begin(repository: Repository, request: PullRequest) -> None:
         INTERRUPTED,
         time.time(),
         own.pid,
-        own.create_time(),
+        own.began,
         repository.revision,
     )
     write(kept)
@@ -150,13 +150,7 @@ def changed(path: Path) -> float:
 
 
 def is_alive(kept: Kept) -> bool:
-    if kept.pid <= 0:
-        return False
-    try:
-        process = psutil.Process(kept.pid)
-        return bool(process.create_time() == kept.pid_began and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    return kept.pid > 0 and Process(kept.pid, kept.pid_began).is_alive
 
 
 def read(file: Path) -> Kept | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from localspec.core.events import Notice, Stats, Step
-from localspec.history import History, NewChat, Unsent, Update
+from localspec.history import History, NewChat, Update
 from localspec.history.text.columns import cells
 from localspec.history.titles import WIDTH, title_of
 from localspec.history.turns import Turns
@@ -87,9 +87,6 @@ class Sink:
 
     def steps(self, message_id: int) -> Sequence[Step]:
         return self.history.steps(message_id)
-
-    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
-        return self.history.take_unsent(chat_id, server)
 
 
 @pytest.fixture
