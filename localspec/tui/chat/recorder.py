@@ -156,7 +156,8 @@ class HistoryRecorder:
 
     def _entitle(self, question: Utterance) -> None:
         """The chat's title: what was asked first, or first beyond a greeting."""
-        found = title_of(question.text) or next((name(one) for one in question.attachments), "")
+        files = [one.path for one in question.attachments if one.path]
+        found = title_of(question.text, files) or next((name(one) for one in question.attachments), "")
         if self.title is None:
             self.title = (found or first_line(question.text)) if self._titled else ""
             self._says_nothing = self._titled and not found
