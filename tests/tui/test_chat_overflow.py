@@ -188,7 +188,7 @@ async def test_that_it_stops_is_kept_with_the_chat_too():
         await stage.pilot.press("s")
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
     async with kept_chat(ScriptedEngine([FULL]), past=recall()) as stage:
-        await stage.sees("the context is full · 0 tok", "idle")
+        await stage.sees("had no answer", "In this chat, a message that does not fit", "as you chose.", "idle")
         await stage.send("again")
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
         assert stage.app.screen is stage.chat

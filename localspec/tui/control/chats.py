@@ -27,6 +27,8 @@ from localspec.tui.panels.field import LONGEST
 from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
+UNANSWERED = "This message had no answer when the chat was opened. {retry} asks for one."
+STOPS = "In this chat, a message that does not fit into the context stays unanswered, as you chose."
 NOTHING_SAID = "This chat is empty: there is nothing to export."
 
 
@@ -52,6 +54,9 @@ class Chats:
         await self.transcript.begin(title(past) if past else "", self.conversation.branch)
         self.transcript.anchor()
         await self.transcript.grey(self.conversation.out_of_context)
+        if (last := self.conversation.last()) is not None and last.role == "user":
+            why = f" {STOPS}" if self.conversation.when_full == "stop" else ""
+            await self.feedback.note(self.feedback.with_keys(UNANSWERED) + why)
 
     async def begin(self) -> None:
         await self.turns.take_back()
