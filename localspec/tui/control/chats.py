@@ -28,7 +28,10 @@ from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
 UNANSWERED = "This message had no answer when the chat was opened. {retry} asks for one."
-STOPS = "In this chat, a message that does not fit into the context stays unanswered, as you chose."
+STOPS = (
+    "In this chat, a message that does not fit into the context stays unanswered, as you chose. "
+    "/set context_overflow=ask asks again."
+)
 NOTHING_SAID = "This chat is empty: there is nothing to export."
 
 
