@@ -31,7 +31,6 @@ from localspec.history.titles import title_of
 from localspec.history.tree import Tree
 from localspec.history.turns import (
     OWN,
-    Abandoned,
     Answered,
     Asked,
     Edited,
@@ -42,8 +41,10 @@ from localspec.history.turns import (
     Opened,
     Removed,
     Shortened,
+    Sought,
     Titled,
     Update,
+    Written,
 )
 
 if TYPE_CHECKING:
@@ -57,7 +58,6 @@ DOORS = {"History": "store", "Writer": "writer", "peek": "listing", "recall": "r
 __all__ = [
     "FORMATS",
     "OWN",
-    "Abandoned",
     "Answer",
     "Answered",
     "Asked",
@@ -79,6 +79,7 @@ __all__ = [
     "Removed",
     "Setting",
     "Shortened",
+    "Sought",
     "Status",
     "StoredMessage",
     "Titled",
@@ -88,6 +89,7 @@ __all__ = [
     "Update",
     "WhenFull",
     "Writer",
+    "Written",
     "export",
     "first_line",
     "peek",

@@ -62,7 +62,7 @@ def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
     head, guide, tiny = out.splitlines()
     assert head.split() == ["NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST", "USED"]
     assert re.match(r"guide +bf16 +15 MB +fits +early exit after layer 2 +apache-2\.0 +–", guide)
-    assert re.match(r"maker/tiny +fp32 .* fits +– +cc-by-nc-4\.0, non-commercial +–", tiny)
+    assert re.match(r"maker/tiny +fp32 .* fits +look-up +cc-by-nc-4\.0, non-commercial +–", tiny)
 
 
 def test_show_knows_the_licence_of_the_built_in_model_and_of_what_was_pulled(fetched: Path, localspec: Program):
@@ -106,7 +106,8 @@ def test_show_prints_the_card_of_a_model(fetched: Path, localspec: Program):
         r"licence +cc-by-nc-4\.0, non-commercial",
         r"architecture +llama, \d+ layers, context 512, vocabulary [\d,]+",
         r"chat template +its own",
-        r"drafters +off: decode plain",
+        r"drafters +auto: look-up",
+        r" +off: decode plain",
         r"files +README\.md, 0 kB",
     ):
         assert re.search(rf"^{line}$", out, re.MULTILINE), line

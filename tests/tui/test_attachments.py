@@ -97,7 +97,7 @@ async def test_a_file_is_attached_told_to_the_model_and_kept(notes: Path):
     assert (first.content, first.attachments[0].text, opened.chat.title) == (
         "What is it?",
         NOTES.replace("\r\n", "\n"),
-        "What is it?",
+        f"{notes.name}: What is it?",
     )
     assert next(turns(conversation(opened, None).branch)).content == expected
     assert "````" in export(opened, lambda _: (), "openai")
@@ -154,6 +154,31 @@ async def test_at_names_a_file_as_it_is_typed_and_when_it_is_sent(notes: Path, t
         await stage.sees("Bye.", "idle", "b.txt, 4 characters]", "@nobody")
         content = engine.requests[0].messages[-1].content  # type: ignore[index]
         assert content.count("bees") == content.count("[/nope]") == 1
+
+
+async def test_a_file_is_detached_with_its_mention_and_undo_brings_both_back(notes: Path, tmp_path: Path):
+    (tmp_path / "b.txt").write_text("bees")
+    async with open_chat(ScriptedEngine(HELLO), size=(120, 30)) as stage:
+        await stage.ready()
+
+        def attached() -> list[str]:
+            return [Path(one.path or "").name for one in stage.chat.prompt.pills.attachments]
+
+        await stage.send(f"/attach {tmp_path / 'b.txt'}")
+        await stage.until(lambda: attached() == ["b.txt"])
+        await stage.write(f'read @"{notes}"')
+        await stage.pilot.press("space")
+        await stage.until(lambda: attached() == ["b.txt", notes.name])
+        await stage.pilot.press("backspace", "backspace")
+        await stage.until(lambda: attached() == ["b.txt"])
+        await stage.pilot.press("ctrl+underscore")
+        await stage.until(lambda: attached() == ["b.txt", notes.name])
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: attached() == [])
+        await stage.pilot.press("ctrl+underscore")
+        await stage.until(
+            lambda: attached() == [notes.name],
+        )
 
 
 async def test_what_cannot_be_attached_is_said_and_nothing_is_lost(tmp_path: Path):

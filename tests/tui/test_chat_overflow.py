@@ -138,6 +138,26 @@ async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again
         assert len(stage.turns) == 6 + 2 * asks_again
 
 
+@pytest.mark.parametrize(("key", "past"), [("s", "stop"), ("d", "drop-oldest")])
+async def test_that_it_is_not_asked_again_says_how_to_take_that_back_and_is_taken_back(key: str, past: Policy):
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], *([HELLO] if key == "d" else []), [FULL])
+    async with kept_chat(engine, size=(100, 40)) as stage:
+        await asked(stage, turns=3)
+        await stage.pilot.press(key)
+        await stage.hints("Not asked again in this chat until you type /set context_overflow=ask")
+        await stage.ready()
+        assert stage.chat.conversation.when_full == past
+        await stage.send("/set context_overflow=never")
+        await stage.hints("context_overflow is ask, drop-oldest or stop.")
+        stage.chat.prompt.clear()
+        await stage.send("/set context_overflow=ask")
+        await stage.until(lambda: stage.chat.conversation.when_full is None)
+        await stage.send("again")
+        await stage.until(lambda: stage.app.screen is not stage.chat)
+        await stage.pilot.press("escape")
+    assert recall().chat.when_full is None
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["drop-oldest", "stop"])
 async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
@@ -188,7 +208,7 @@ async def test_that_it_stops_is_kept_with_the_chat_too():
         await stage.pilot.press("s")
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
     async with kept_chat(ScriptedEngine([FULL]), past=recall()) as stage:
-        await stage.sees("the context is full · 0 tok", "idle")
+        await stage.sees("had no answer", "In this chat, a message that does not fit", "context_overflow=ask", "idle")
         await stage.send("again")
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
         assert stage.app.screen is stage.chat

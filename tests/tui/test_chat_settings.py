@@ -462,7 +462,7 @@ async def picker(stage: Stage) -> OnDisk:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("size", "keys", "draft"), [((60, 16), ("enter",), "auto"), ((120, 40), ("tab", "enter"), "off")]
+    ("size", "keys", "draft"), [((60, 16), ("enter",), "auto"), ((120, 40), ("tab", "down", "enter"), "off")]
 )
 async def test_another_model_is_picked_and_the_conversation_goes_on(
     size: tuple[int, int], keys: tuple[str, ...], draft: str, tmp_path: Path
@@ -487,7 +487,7 @@ async def test_another_model_is_picked_and_the_conversation_goes_on(
             "Esc",
         )
         await stage.pilot.press("down")
-        await stage.until(lambda: opened.drafts == ["off"])
+        await stage.until(lambda: opened.drafts == ["auto", "off"])
         await stage.pilot.press(*keys)
         await stage.until(lambda: len(stage.engines) == 2)
         assert stage.chat.tuning.load == LoadRequest(str(folder), draft=draft)

@@ -67,8 +67,6 @@ class Everything:
     def steps(self, message_id: int) -> tuple[()]:  # noqa: ARG002 - none is known
         return ()
 
-    def take_unsent(self, chat_id: str | None, server: str) -> None: ...
-
 
 @asynccontextmanager
 async def watched(

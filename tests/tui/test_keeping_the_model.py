@@ -13,6 +13,7 @@ from localspec.config.tables import Config
 from localspec.core.errors import IncompatiblePair
 from localspec.core.events import Failure, Notice, SpecCard
 from localspec.core.requests import ChangeDrafter, LoadRequest, SamplingOptions
+from localspec.tui.chat import chosen_formats
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.screens.dialog import Dialog
 from localspec.tui.screens.models import ModelsScreen
@@ -89,6 +90,7 @@ async def test_a_format_is_listed_with_its_size_and_loaded_and_the_model_keeps_i
         await stage.until(lambda: len(stage.engines) == 2)
         assert stage.chat.tuning.load == LoadRequest.of(GUIDE, quant="int4")
         await stage.ready()
+        await stage.until(lambda: chosen_formats.read() == {stage.chat.tuning.name: "int4"})
 
         await stage.send("/draft small")  # does not ask for another format
         await stage.until(lambda: engines[1].drafters == [ChangeDrafter("small")])

@@ -17,7 +17,6 @@ from localspec.core.events import FinishReason, Notice, Ready, Stats, Step, Text
 from localspec.core.version import __version__
 from localspec.engine.drafters.table import spelling
 from localspec.history import (
-    Abandoned,
     Answer,
     Answered,
     Asked,
@@ -33,10 +32,12 @@ from localspec.history import (
     Removed,
     Setting,
     Shortened,
+    Sought,
     Titled,
     Unsent,
     Update,
     WhenFull,
+    Written,
     first_line,
     title_of,
 )
@@ -58,7 +59,6 @@ class HistorySink(Protocol):
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, update: Update) -> None: ...
     def steps(self, message_id: int) -> Sequence[Step]: ...
-    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None: ...
     @property
     def in_trouble(self) -> bool: ...
 
@@ -92,12 +92,18 @@ class HistoryRecorder:
         self._answer: Utterance | None = None  # while it is being written
         self._begun, self._spent = "", Stats()  # of an answer that goes on: what there was of it before
         self._added = ""  # since then
+        self.unsent: tuple[Unsent, ...] = ()  # what is kept of the prompt
         self._steps: list[Step] = []
         self._grown, self._is_stored = 0, False  # by so many tokens since it was saved last
 
     @property
     def keeps(self) -> bool:
         return self._sink is not None
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether what is said now is written, as far as one knows."""
+        return self._sink is not None and not self._sink.in_trouble
 
     @property
     def model_key(self) -> str:
@@ -144,12 +150,14 @@ class HistoryRecorder:
         if self._answer is not None and not self._is_stored:
             self._save(self._answer, stats)
         self._entitle(question)
+        self.unsent = ()  # the writer drops it with this
         chat = msgspec.structs.replace(self._chat, title=self.title or "")
         self._post(Asked(chat, question.text, question.id, question.parent_id, question.attachments))
 
     def _entitle(self, question: Utterance) -> None:
         """The chat's title: what was asked first, or first beyond a greeting."""
-        found = title_of(question.text) or next((name(one) for one in question.attachments), "")
+        files = [one.path for one in question.attachments if one.path]
+        found = title_of(question.text, files) or next((name(one) for one in question.attachments), "")
         if self.title is None:
             self.title = (found or first_line(question.text)) if self._titled else ""
             self._says_nothing = self._titled and not found
@@ -255,14 +263,22 @@ class HistoryRecorder:
         """The rounds of an answer that was kept before. Waits for the disk."""
         return self._sink.steps(message_id) if self._sink is not None else ()
 
-    def abandon(self, unsent: Unsent) -> None:
-        """Leaves the program with this in the prompt."""
-        if unsent.content.strip() or unsent.attachments:
-            self._post(Abandoned(unsent))
+    def keep_unsent(self, *unsent: Unsent, took: tuple[int, ...] = ()) -> None:
+        """This is in the prompt now; `took` are the ids of what was put there of an earlier program's."""
+        if took or unsent != self.unsent:
+            self.unsent = unsent
+            self._post(Written(unsent, took))
 
-    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
-        """What was left in this chat's prompt, or in that of a new one with this server. Waits for the disk."""
-        return self._sink.take_unsent(chat_id, server) if self._sink is not None else None
+    def leave_unsent(self, *unsent: Unsent) -> None:
+        """Leaves the chat, or the program, with this in the prompt."""
+        if unsent or self.unsent:
+            self.unsent = ()
+            self._post(Written(unsent, is_left=True))
+
+    def seek_unsent(self, server: str, tell: Callable[[tuple[Unsent, ...]], object]) -> None:
+        """Calls back with what was left in this chat's prompt, or in that of a new one with this server; from another
+        thread."""
+        self._post(Sought(server, tell))
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:
         self._grown, self._is_stored = 0, True

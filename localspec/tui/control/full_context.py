@@ -16,6 +16,8 @@ from localspec.tui.control.tuning import Choice as Model
 from localspec.tui.control.turns import Turns
 from localspec.tui.screens.overflow import Choice, Overflow, oldest
 
+ASKS_AGAIN = "Not asked again in this chat until you type /set context_overflow=ask"
+
 
 class FullContext:
     """Asks the user, or follows this chat's earlier choice, which the conversation keeps; the settings' until then."""
@@ -68,12 +70,14 @@ class FullContext:
             await self.load(own, asked)
         elif choice == "drop-oldest":
             self.conversation.when_full = choice
-            await self.drop_oldest(failure)
+            await self.drop_oldest(failure, f" {ASKS_AGAIN}")
         else:
             if choice == "stop":
                 self.conversation.when_full = choice
                 self.recorder.shorten(choice, self.conversation.turns_left_out)
             await self.turns.fail(failure)
+            if choice == "stop":
+                self.feedback.hint(ASKS_AGAIN)
 
     async def load(self, own: Model, asked: Utterance) -> None:
         """Load the chat's own model; the question waits in the prompt."""
@@ -84,7 +88,7 @@ class FullContext:
         await self.turns.show_branch()
         self.screen.post_message(Chosen(own))
 
-    async def drop_oldest(self, failure: Failure) -> None:
+    async def drop_oldest(self, failure: Failure, how_to_undo: str = "") -> None:
         """Ask again, without the oldest turns."""
         utterance = self.state.utterance
         asked = self.conversation.question(utterance) if utterance is not None else None
@@ -93,5 +97,5 @@ class FullContext:
             self.recorder.shorten(self.conversation.when_full, self.conversation.turns_left_out)
             self.state.enter("reading", "reading prompt")
             await self.transcript.grey(self.conversation.out_of_context)
-            self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: no longer in the context.")
+            self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: no longer in the context.{how_to_undo}")
             await self.turns.ask(self.conversation.request(asked), self.engine.feed)

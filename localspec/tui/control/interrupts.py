@@ -84,7 +84,8 @@ class Interrupts:
         elif self.state.answering:
             self.turns.stop()
         elif self.prompt.text or self.prompt.pills.attachments:
-            self.prompt.clear()  # an edit, which the text area's undo takes back
+            self.prompt.clear()  # an edit, which the text area's undo takes back, with the files that it mentions
+            self.prompt.follow_mentions()
             self.prompt.pills.take()
         elif self.state.status.hint == (again := self.feedback.with_keys(QUIT_AGAIN)):
             self.screen.call_later(self.screen.app.action_quit)

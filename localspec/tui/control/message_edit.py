@@ -44,12 +44,22 @@ class MessageEdit:
         return Draft(self._prompt.text, self._prompt.pills.attachments)
 
     @property
-    def own(self) -> Draft:
-        """What the user has written, before what was lent and in its place."""
+    def before(self) -> Draft:
+        """What the user had written before a message was lent."""
+        return self._kept
+
+    @property
+    def changed(self) -> Draft:
+        """What the user has written in the place of what was lent."""
         there = self._there
         if self.message is not None and (self.is_untouched or not there.text.strip()):
-            there = NOTHING  # the files alone were lent
-        return self._kept.joined(there)
+            return NOTHING  # the files alone were lent
+        return there
+
+    @property
+    def own(self) -> Draft:
+        """All that the user has written."""
+        return self.before.joined(self.changed)
 
     @property
     def is_untouched(self) -> bool:
@@ -63,6 +73,10 @@ class MessageEdit:
         self._put(Draft(escape_slash(clean(text)), attachments))  # it may be from a history of another program's
         self.message = self._there
         self._prompt.border_title = Content(title)
+
+    def change(self, draft: Draft) -> None:
+        """What the user had made of the message is there again."""
+        self._put(draft)
 
     def end(self) -> None:
         """The message leaves the prompt, changed or not; what was there before comes back."""

@@ -19,6 +19,7 @@ from localspec.core.requests import ChangeDrafter
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import AUTO, LISTED
 from localspec.history.text.lists import short_name
+from localspec.tui.chat import chosen_formats
 from localspec.tui.control import server_limits
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
@@ -262,8 +263,12 @@ class Models:
             self.engine.load()
 
     def welcome(self) -> None:
-        """What was let go is no longer needed."""
+        """What was let go is no longer needed; a format that was chosen works, and stays."""
         self.before = None
+        name = self.tuning.name
+        if quant := self.tuning.formats.get(name, ""):
+            keep = partial(chosen_formats.keep, name, quant)
+            self.screen.run_worker(keep, thread=True, exit_on_error=False, group="formats kept")
 
     async def unload(self) -> None:
         """Free what the engine holds. Nothing is lost: the next engine gets the whole conversation."""

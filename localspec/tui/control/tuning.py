@@ -24,6 +24,7 @@ from localspec.history.text.lists import short_name
 from localspec.models.catalog import Catalog, Entry
 from localspec.models.template_choice import template_of
 from localspec.runtime.draft_choice import check
+from localspec.tui.chat import chosen_formats
 
 if TYPE_CHECKING:
     from localspec.runtime.precheck import Checked
@@ -256,14 +257,19 @@ class Tuning:
 
 
 def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: SamplingOptions) -> Tuning:
-    """Makes the tuning of a chat with this model; `load` and `sampling` are from flags or the environment."""
+    """Makes the tuning of a chat with this model; `load` and `sampling` are from flags or the environment. A weight
+    format that was chosen in a chat before holds where no flag names one."""
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
     catalog = Catalog.load()
-    request = precedence.load_request(config, catalog, model, load)
+    formats, lasting = chosen_formats.read(), catalog.lasting_name(model)
+    if "quant" in load:
+        formats.pop(lasting, None)
+    chosen = {"quant": formats[lasting]} if lasting in formats else {}
+    request = precedence.load_request(config, catalog, model, {**load, **chosen})
     entry = precedence.entry_of(catalog, model)
-    name = catalog.lasting_name(model) if entry else model
-    return Tuning(config, catalog, request, entry, name, load, sampling, template=own_template(entry))
+    name = lasting if entry else model
+    return Tuning(config, catalog, request, entry, name, load, sampling, template=own_template(entry), formats=formats)
 
 
 def own_template(entry: Entry | None) -> Template | None:

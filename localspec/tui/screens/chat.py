@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
 
 from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step, Text, Waiting
-from localspec.history import OpenChat, Unsent
+from localspec.history import OpenChat
 from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Noticed
 from localspec.tui.chat.saved_chat import conversation
 from localspec.tui.control.branches import Branches
@@ -48,6 +48,7 @@ from localspec.tui.control.state import ChatState, Lines
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.undo import Undo
+from localspec.tui.control.unsent import Returned
 from localspec.tui.control.views import Views
 from localspec.tui.keys.chat_keys import CHAT_KEYS
 from localspec.tui.markdown.painter import Painted
@@ -167,7 +168,7 @@ class ChatScreen(Painted, Screen[None]):
         self.chat_model.start()
         self.prompt.focus()
         self.views.show(self.tuning.config.ui.token_view)
-        self.set_interval(SAVE_SECONDS, lambda: self.recorder.save(self.state.tally.stats))
+        self.set_interval(SAVE_SECONDS, self.save)
         self.call_after_refresh(self.begin)
 
     def begin(self) -> None:
@@ -175,14 +176,18 @@ class ChatScreen(Painted, Screen[None]):
         self.recorder.start(self.feedback.tell)
         if self.past is not None:
             self.turns.locate()
-        self.chats.put_back(self.past)
+        self.chats.unsent.seek()
         self.engine.load()
         self.run_worker(partial(read_ahead, self.command_line), thread=True, exit_on_error=False, group="import")
 
+    def save(self) -> None:
+        """Called every few seconds: what would be lost if the program were killed."""
+        self.recorder.save(self.state.tally.stats)
+        self.chats.unsent.look()
+
     async def on_unmount(self) -> None:
         self.recorder.end(self.state.tally.stats, "cancelled")
-        unsent = self.branches.message_edit.own
-        self.recorder.abandon(Unsent(unsent.text, unsent.attachments, self.tuning.server))
+        self.chats.unsent.close()
         self.engine.close()
         self.library.downloads.close()
         self.chats.store.close()
@@ -254,6 +259,9 @@ class ChatScreen(Painted, Screen[None]):
 
     async def on_noticed(self, message: Noticed) -> None:
         await self.feedback.inform(message.notice)
+
+    def on_returned(self, message: Returned) -> None:
+        self.chats.unsent.put_back(message)
 
     def on_kept(self, message: Kept) -> None:
         self.chats.mark(message.chat_id)
