@@ -1,4 +1,4 @@
-"""Reads untrusted JSON, bounded in size, depth and numbers, no key twice. Any fault is a CheckpointError with the file."""
+"""Reads untrusted JSON: bounded in size, depth and numbers, no key twice; any fault is a CheckpointError."""
 
 from __future__ import annotations
 
