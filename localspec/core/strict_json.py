@@ -1,4 +1,4 @@
-"""Reads untrusted JSON: bounded in size, depth and numbers, no key twice; any fault is a CheckpointError."""
+"""Reads untrusted JSON: bounded in size, depth and numbers, no key twice. Faults name the file."""
 
 from __future__ import annotations
 
