@@ -15,7 +15,7 @@ class ModelName(click.ParamType[str]):
 
 
 class NameAnywhere(ModelName):
-    """Of a model here, or at a server, whose names keep their case."""
+    """The name of a model here, or at a server, whose names keep their case."""
 
     def convert(self, value: str, *_: object) -> str:
         from localspec.hub.addresses import without_address

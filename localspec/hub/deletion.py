@@ -85,7 +85,7 @@ def prepared_from(repo: str) -> list[Path]:
 
 
 def prepared_from_older(repo: str) -> list[Path]:
-    """Those of its older commits alone."""
+    """The copies of its older commits alone."""
     commits = older_commits(repo)
     return packed_files([*(snapshot(repo, commit) for commit in commits), *only_used_by(repo, commits)])
 

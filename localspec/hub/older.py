@@ -31,7 +31,7 @@ class Older(Record, frozen=True):
 
 
 def older() -> tuple[Older, ...]:
-    """Those of all repositories that have any."""
+    """Lists the older commits of every repository that has any."""
     found = map(older_of, hub_cache.repositories())
     return tuple(one for one in found if one.commits)
 

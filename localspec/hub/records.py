@@ -69,7 +69,7 @@ class DraftOffer(Record, frozen=True):
     """The drafter that goes with a model: "early-exit" with its layer and the source of that number, "model" with a
     repository and its verdict, or "none" with the reason in `detail`."""
 
-    UNTESTED: ClassVar = "untested start: a quarter of its layers"  # the source of a layer that nobody has named
+    UNTESTED: ClassVar = "untested start: a quarter of its layers"  # the source of a layer that no page names
 
     kind: Literal["early-exit", "model", "none"]
     name: str = ""

@@ -89,7 +89,7 @@ def name_of(asked: Asked, pulled: Pulled) -> str:
 
 
 def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, object] | None]:
-    """What models.toml says of a pulled model, and of its drafter. A layer that nobody has named stays out: so it is
+    """What models.toml says of a pulled model, and of its drafter. A layer that no page names stays out: so it is
     called untested wherever the entry is read."""
     offer = plan.offer
     file = Path(pulled.file).relative_to(pulled.target.folder).as_posix() if pulled.file else None
