@@ -27,7 +27,7 @@ from localspec.cli.history import history
 from localspec.cli.io import discard_output, mend_streams, print_error, print_os_error, read_prompt
 from localspec.cli.models import ls, rm, show, verify_files
 from localspec.cli.moved_options import where_it_went
-from localspec.cli.names import MODEL_NAME
+from localspec.cli.names import MODEL_NAME, NAME_ANYWHERE
 from localspec.cli.options import (
     BEAMS_HELP,
     PARALLEL_HELP,
@@ -65,7 +65,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("model", type=MODEL_NAME, required=False, shell_complete=completions)
+@click.argument("model", type=NAME_ANYWHERE, required=False, shell_complete=completions)
 @load_options
 @sampling_options
 @click.option("-s", "--system", metavar="TEXT", help="System prompt.")
@@ -98,6 +98,7 @@ def chat(
     from localspec.cli.download.missing_model import own_model_named, pull_if_missing
     from localspec.cli.remote_chat import chat_with, named_remote, refuse_local, remote_tuning
     from localspec.config.reading import read
+    from localspec.hub.typed_names import plain_name
     from localspec.runtime.draft_choice import check
     from localspec.tui import app
     from localspec.tui.control import tuning
@@ -113,6 +114,7 @@ def chat(
         notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
         kept = settings.chat.history and not no_history
         return chat_with(remote, tuned, system, past, history=kept, theme=theme, inline=inline, notices=notice)
+    model = plain_name(model) if model else None
     laid = laid_to_config() if model is None and past is None else nullcontext()
     with laid, own_model_named(past.chat if past and not model else None):
         model = model or (past.chat.model_key if past else settings.default_model)

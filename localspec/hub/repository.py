@@ -73,6 +73,7 @@ def check_name(repo: str) -> str:
 def see(client: Client, repo: str, revision: str, scratch: Path) -> Seen:
     """What the hub says of a repository; refused if it has a path that must not be written."""
     info = client.info(check_name(repo), revision)
+    repo = info.id if info.id.casefold() == repo.casefold() else repo  # the hub's names are found in any case
     if info.disabled:
         raise AccessDenied(f"The hub has disabled {repo}.", hint="Choose another model.")
     if not hub_cache.COMMIT.fullmatch(info.sha or ""):

@@ -24,6 +24,8 @@ from localspec.core.sizes import rate_words
 from localspec.hub import pulls
 from localspec.hub.addresses import without_address
 from localspec.hub.records import AskFit, AskPair, AskPull, FitFound, PairFound, PullRequest
+from localspec.hub.typed_names import plain_name
+from localspec.models import hub_cache
 from tests.cli.test_pull import ARRIVING, Install, answers, hub
 from tests.conftest import Program
 from tests.support.scripted_hub import COMMIT, GB, ScriptedHub, a_fit, a_plan, a_repository, gated
@@ -31,6 +33,7 @@ from tests.support.scripted_hub import COMMIT, GB, ScriptedHub, a_fit, a_plan, a
 __all__ = ["answers", "hub"]
 Capture = pytest.CaptureFixture[str]
 
+PAIR = ("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B")
 ADDRESSES = {
     "https://huggingface.co/org/model": "org/model",
     "http://HuggingFace.co/org/model/?not-for-all#files": "org/model",
@@ -57,6 +60,60 @@ ADDRESSES = {
 def test_a_pasted_address_is_the_name_that_it_holds(typed: str):
     assert without_address(typed) == ADDRESSES[typed]
     assert without_address(ADDRESSES[typed]) == ADDRESSES[typed]
+
+
+NAMES = {
+    "qwen/qwen3-8b": "Qwen/Qwen3-8B",  # the catalogue's
+    "Qwen/Qwen3-8B/": "Qwen/Qwen3-8B",
+    "https://huggingface.co/qwen/qwen3-8B/": "Qwen/Qwen3-8B",
+    "https://huggingface.co/qwen/qwen3-8B/tree/main/": "Qwen/Qwen3-8B",
+    "QWEN/QWEN3-8B@v1": "Qwen/Qwen3-8B@v1",
+    "ORG/Half": "org/half",  # whatever of it is in the cache
+    "org/half:Q4_K_M": "org/half:Q4_K_M",
+    "Org/Half@V1:q4_k_m": "org/half@V1:q4_k_m",
+    "Guide": "guide",
+    "Qwen3-8B": "qwen3-8b",
+    "QWEN3:8b": "qwen3:8b",
+    "who/Knows": "who/Knows",
+    "who/Knows/": "who/Knows",
+    "ollama:Qwen3:8b": "ollama:Qwen3:8b",
+    "./org/half/": "./org/half/",
+    "a/b/c/": "a/b/c/",
+}
+
+
+@pytest.mark.parametrize("typed", NAMES)
+def test_a_name_in_another_case_or_with_a_slash_is_the_one_that_is_known(typed: str):
+    hub_cache.kept("org/half").mkdir(parents=True)
+    assert plain_name(typed) == NAMES[typed]
+    assert plain_name(NAMES[typed]) == NAMES[typed]
+
+
+def test_of_two_names_that_differ_by_case_each_is_its_own():
+    for name in ("org/half", "org/HALF"):
+        hub_cache.kept(name).mkdir(parents=True)
+        assert plain_name(name) == name
+
+
+def test_a_folder_that_is_there_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "Guide").mkdir()
+    (tmp_path / "qwen" / "qwen3-8b").mkdir(parents=True)
+    assert [plain_name(name) for name in ("Guide", "qwen/qwen3-8b")] == ["Guide", "qwen/qwen3-8b"]
+
+
+def test_every_command_about_models_takes_any_case(hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    scripted = hub()
+    localspec("pull", "qwen/qwen3-8b/", "--draft", "qwen/QWEN3-0.6B", "--dry-run")
+    assert scripted.asked == [AskPull(PullRequest("Qwen/Qwen3-8B", draft="Qwen/Qwen3-0.6B"))]
+    asked = ScriptedHub({AskFit: [[FitFound(a_fit("org/model"))]], AskPair: [[PairFound(())]]}).install(monkeypatch)
+    localspec("fit", "qwen/qwen3-8b")
+    localspec("pair", "qwen/qwen3-8b/", "qwen/QWEN3-0.6B")
+    first, second = (each.request for each in asked.asked if isinstance(each, AskFit | AskPair))
+    assert (first.repo, second.target, second.drafter) == ("Qwen/Qwen3-8B", *PAIR)  # type: ignore[union-attr]
+    for command in ("show", "rm", "verify-files", "chat", "run"):
+        code, _, err = localspec(command, "qwen/qwen3-8b/")
+        assert (code, "'Qwen/Qwen3-8B' is not on this machine" in err) == (3, True)
 
 
 @pytest.mark.parametrize(

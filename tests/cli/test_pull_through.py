@@ -131,6 +131,23 @@ def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub
     assert localspec("run", LAYERSKIP, "hi")[0] == 3
 
 
+def test_what_a_newer_version_replaced_is_listed_and_freed_alone(hub: FakeHub, localspec: Program):
+    localspec("pull", "org/small", "--draft", "none", "--yes")
+    older = hub_cache.snapshot("org/small")
+    hub.push(guide("org/small"))
+    localspec("pull", "org/small", "--draft", "none", "--yes")
+    newer = hub_cache.snapshot("org/small")
+    assert newer not in (None, older)
+    line = r"^Older versions of org/small take (.* MB)\. Free it: localspec rm --older$"
+    (size,) = re.findall(line, localspec("ls")[1], re.MULTILINE)
+    code, out, _ = localspec("rm", "--older", "--yes")
+    assert (code, out) == (0, f"Deleting older versions of org/small frees {size}.\nFreed {size}.\n")
+    assert older is not None
+    assert not older.exists()
+    assert "Older versions" not in localspec("ls")[1]
+    assert localspec("verify-files", "org/small")[0] == 0
+
+
 def test_a_file_that_went_bad_is_named_and_fetched_again_alone(hub: FakeHub, localspec: Program):
     localspec("pull", LAYERSKIP, "--yes")
     folder = hub_cache.snapshot(LAYERSKIP)

@@ -109,6 +109,13 @@ def test_what_a_person_wants_to_know(tmp_path: Path):
     assert [one.stage for one in heard][:2] == ["resolving", "headers"]
 
 
+def test_a_name_in_another_case_is_the_hubs_own_from_then_on(tmp_path: Path):
+    """So that the cache has one folder of it."""
+    with FakeHub(guide()) as hub:
+        plan = plan_of(hub, tmp_path, "ORG/Guide", draft="none")
+    assert (plan.target.repo, plan.fit is not None) == ("org/guide", True)
+
+
 @pytest.mark.parametrize(
     ("written", "of_base", "of_chat"),
     [

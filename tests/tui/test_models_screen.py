@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from localspec.core import paths
 from localspec.core.errors import PullError
+from localspec.hub.older import Older
 from localspec.hub.queue import Download, kept_downloads
 from localspec.hub.records import (
     AskDelete,
@@ -336,6 +337,30 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
         await stage.pilot.press("x")
         await stage.sees("org/cached is loaded.")
         assert len(hub.of(AskDelete)) == 2
+
+
+async def test_the_disk_is_looked_at_again_after_a_deletion_and_a_download(monkeypatch: pytest.MonkeyPatch):
+    """What is free stands in the header, what is left over under the list."""
+    free = ["disk 10.0 GB free"]
+    monkeypatch.setattr("localspec.tui.control.library.Library.free_words", lambda _: free[0])
+    ends, plan = Event(), DeletePlan(("org/cached",), 4 * GB)
+    script = a_hub(AskDelete=[[plan]], Go=[[Deleted(("org/cached",), 4 * GB)], [ends, a_pulled()]])
+    hub = PacedHub(script).install(monkeypatch)
+    async with models() as stage:
+        await stage.sees("disk 10.0 GB free")
+        await stage.pilot.press("down", "x")
+        await stage.sees("Delete org/cached?")
+        free[0] = "disk 14.0 GB free"
+        monkeypatch.setattr(
+            "localspec.hub.older.older", lambda: (Older("org/model", (COMMIT,), GB), Older("org/b", (COMMIT,), GB))
+        )
+        await stage.pilot.press("enter")
+        await stage.sees("disk 14.0 GB free", "c deletes 2.0 GB of older versions: org/model, org/b")
+        screen(stage).library.downloads.queue.add(PullRequest("org/model"))
+        await stage.until(lambda: len(hub.of(Go)) == 2)
+        free[0] = "disk 9.0 GB free"
+        ends.set()
+        await stage.sees("disk 9.0 GB free")
 
 
 async def test_parts_are_not_deleted_where_a_version_downloaded_by_its_commit_would_go_too(

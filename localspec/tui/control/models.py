@@ -136,6 +136,7 @@ class Models:
         for screen in opened:
             screen.disk.look_again([newest] if newest else [])
             screen.look()
+            screen.look_at_free()
 
     @property
     def in_use(self) -> Pick:
