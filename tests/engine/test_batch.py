@@ -187,7 +187,7 @@ def test_nobody_waits_for_a_whole_prompt_of_a_draft_model(monkeypatch: pytest.Mo
     assert max(rows for is_draft, rows in forwards if is_draft) == PREFILL_CHUNK
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("kind", ["int8", "int4", "float64"])
 @pytest.mark.parametrize("seed", range(2))
 def test_requests_that_come_and_go_at_random(kind: str, seed: int):
