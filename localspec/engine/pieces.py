@@ -10,6 +10,7 @@ from statistics import median
 from typing import Final
 
 STEP_SECONDS: Final = 0.07  # of a step in which prompts are read while others write
+LONG_SECONDS: Final = 0.1  # of one that is long anyway: there prompts are read in pieces that are worth their step
 LEAST_READ: Final = 16  # rows of prompts where too little is measured; a drafter that reads fewer drafts
 LATEST: Final = 2.25  # times as late as alone: a prompt beside others that draft nothing, where these take long
 RECENT: Final = 5  # forwards: fewer, or one that was held up, say nothing
@@ -30,11 +31,12 @@ class Pieces:
 
     def most(self, writers: int, drafted: int) -> int:
         """Rows of prompts beside writers that have drafted so many: as many as STEP_SECONDS leave, but no fewer than
-        LATEST allows."""
+        LATEST allows, and where that takes long all the same than LEAST_READ."""
         if len(self._worth[writers]) < RECENT:
             return LEAST_READ
         worth = median(self._worth[writers])
-        return max(int(self.rate * STEP_SECONDS - worth - drafted), int(worth / (LATEST - 1)), 1)
+        rows = max(int(self.rate * STEP_SECONDS - worth - drafted), int(worth / (LATEST - 1)), 1)
+        return rows if worth + drafted + rows <= self.rate * LONG_SECONDS else max(rows, LEAST_READ)
 
     def behind(self, seconds: float) -> int:
         """Rows of prompts in a step whose other forward takes so long."""

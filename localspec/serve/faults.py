@@ -73,11 +73,13 @@ def not_loaded(failure: Failure) -> RequestRefused:
     return RequestRefused(503, message, code=failure.code, kind=UNAVAILABLE)
 
 
-def full(answered: int, waiting: int) -> RequestRefused:
+def full(answered: int, waiting: int, position: int) -> RequestRefused:
+    """`position`: where it would have waited."""
     written = "One answer is" if answered == 1 else f"{answered} answers are"
     message = f"{written} being written and {waiting} wait, which is the most. Try again later."
     headers = {"retry-after": "5"}
-    return RequestRefused(429, message, code="queue_full", kind="rate_limit_error", headers=headers)
+    more = {"position": position}
+    return RequestRefused(429, message, code="queue_full", kind="rate_limit_error", headers=headers, more=more)
 
 
 def too_many(bodies: int) -> RequestRefused:

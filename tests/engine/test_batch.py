@@ -187,8 +187,8 @@ def test_nobody_waits_for_a_whole_prompt_of_a_draft_model(monkeypatch: pytest.Mo
     assert max(rows for is_draft, rows in forwards if is_draft) == PREFILL_CHUNK
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("kind", ["int8", "float64"])
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("kind", ["int8", "int4", "float64"])
 @pytest.mark.parametrize("seed", range(2))
 def test_requests_that_come_and_go_at_random(kind: str, seed: int):
     target, small = KINDS[kind](seed=1), KINDS[kind](seed=2, num_hidden_layers=1)
@@ -197,8 +197,9 @@ def test_requests_that_come_and_go_at_random(kind: str, seed: int):
 
 
 @pytest.mark.slow
-def test_a_thousand_requests_that_come_and_go_at_random():
-    target, small = KINDS["int8"](seed=1), KINDS["int8"](seed=2, num_hidden_layers=1)
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_a_thousand_requests_that_come_and_go_at_random(kind: str):
+    target, small = KINDS[kind](seed=1), KINDS[kind](seed=2, num_hidden_layers=1)
     requests = [
         asked._replace(begins=index // 2)
         for index, asked in enumerate(some_requests(3, 1000, ("off", "look-up", "early exit", "model", "mixed")))
@@ -228,6 +229,25 @@ def test_any_rows_of_any_sequences_have_the_logits_they_have_alone(kind: str):
             alone = one.decoder.early(one.ids, 2, one.position)
             assert same(state, alone[0])
             assert same(logits, alone[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("read", [3, 40])
+def test_numbers_that_are_none_stay_in_their_own_sequence(kind: str, read: int):
+    """In the same forward: one whose keys and values are not numbers, between others that write and read."""
+    target, dice = KINDS[kind](seed=1, context=200), random.Random(9)
+    views = [target.beside() for _ in range(3)]
+    for view in views:
+        view.forward(torch.tensor([dice.randrange(VOCAB) for _ in range(20)]))
+    rows = [torch.tensor([dice.randrange(VOCAB) for _ in range(count)]) for count in (1, read, 4)]
+    passes = [Pass(view, ids, 20, LAYERS) for view, ids in zip(views, rows, strict=True)]
+    alone = [target.together([one])[0][1] for one in passes]
+    views[1].cache.store.fill_(torch.nan)  # type: ignore[attr-defined]
+    found = [logits for _, logits in target.together(passes)]
+    assert found[1].isnan().all()
+    same = torch.equal if isinstance(target, PackedDecoder) else torch.allclose
+    assert same(found[0], alone[0])
+    assert same(found[2], alone[2])
 
 
 class Broken:

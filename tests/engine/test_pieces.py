@@ -23,8 +23,8 @@ LATE = 3.0  # times as long as alone: the first token at most
 
 # Milliseconds, of docs/measurements.md, "How fast are many answers at once?": a step of so many streams without drafts,
 # and a prompt's row alone (from the first tokens beside seven streams) and beside others (from steps of 16 rows).
-STREAMS = {
-    "135M int8 without VNNI": {1: 14.5, 2: 21.3, 4: 28.2, 8: 43.8},
+STREAMS = {  # the sixteenth costs what the eighth adds
+    "135M int8 without VNNI": {1: 14.5, 2: 21.3, 4: 28.2, 8: 43.8, 16: 75.0},
     "1B int8": {1: 63.7, 2: 64.7, 4: 96.2, 8: 165.0},
     "fast": {1: 3.3, 8: 7.2},
 }
@@ -134,9 +134,12 @@ def check_waits() -> None:
 
 
 def check_late() -> None:
-    """Also where the others alone take longer than anyone should wait."""
+    """Also where the others alone take longer than anyone should wait; there a piece is worth its step."""
     for streams in (1, 2, 4, 7):
-        assert Scene("1B int8", streams).played().lateness <= 2.5
+        scene = Scene("1B int8", streams).played()
+        assert scene.lateness <= 2
+        assert min(read for read, *_ in scene.steps[:-2]) >= pieces.LEAST_READ
+    assert Scene("135M int8 without VNNI", 16).played().lateness <= LATE
 
 
 def check_fast() -> None:
@@ -179,7 +182,7 @@ def check_busy() -> None:
     scene.decoder.slower = lambda number: 2.0 if number > WRITTEN + 10 else 1.0
     scene.played()
     assert scene.first <= LATE * 2 * scene.alone
-    assert max(took for *_, took in scene.steps) < 0.8 * PROMISED
+    assert max(took for *_, took in scene.steps) < 0.9 * PROMISED
 
 
 CHECKS: dict[str, Callable[[], None]] = {
@@ -204,6 +207,7 @@ def test_where_nothing_is_measured_a_little_is_read():
 
 
 MUTANTS = {
+    "small where all is long anyway": Mutant("late", pieces.Pieces, "most", "max(rows, LEAST_READ)", "rows"),
     "sixteen rows, whatever they cost": Mutant("waits", pieces.Pieces, "most", "< RECENT", "< 99"),
     "others are worth their rows": Mutant(
         "waits", pieces.Pieces, "most", "median(self._worth[writers])", "float(writers)"
@@ -214,7 +218,7 @@ MUTANTS = {
     "drafts cost nothing": Mutant("always", pieces.Pieces, "most", "- worth - drafted", "- worth"),
     "drafts make the others slow": Mutant("drafts", pieces.Pieces, "observe", "- drafted - read, writers", ", writers"),
     "who begins is last": Mutant("drafts", Batch, "start", "self._new.append", "self._ready.append"),
-    "the last forward alone": Mutant("hiccups", pieces.Pieces, "most", "self.rate *", "self._rates[-1] *"),
+    "the last forward alone": Mutant("hiccups", pieces.Pieces, "most", "int(self.rate *", "int(self._rates[-1] *"),
     "the longest counts": Mutant("hiccups", pieces.Pieces, "most", "median(", "max("),
     "what is slow is the rows": Mutant(
         "busy", pieces.Pieces, "observe", "if read and len(worth) == RECENT:", "if False:"

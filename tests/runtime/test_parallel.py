@@ -53,6 +53,15 @@ def test_they_come_as_they_are_ready(llm: LLM):
     assert [number for number, _ in llm.answer_many(requests)] == [1, 0]
 
 
+def test_beams_among_many_are_what_they_are_alone(llm: LLM):
+    options: list[dict[str, Any]] = [{"max_tokens": 9 + number, "beams": 1 + 2 * (number % 2)} for number in range(5)]
+    requests = [request_of(prompt, temperature=0, **more) for prompt, more in zip(PROMPTS, options, strict=True)]
+    found = dict(llm.answer_many(requests))
+    alone = [llm.generate(prompt, temperature=0, **more).text for prompt, more in zip(PROMPTS, options, strict=True)]
+    assert [found[number].result().text for number in range(5)] == alone
+    assert alone[1] != llm.generate(PROMPTS[1], temperature=0, max_tokens=10).text
+
+
 def test_the_error_of_one_is_raised_for_many_and_kept_apart_where_each_is_asked_for(llm: LLM):
     prompts = ["one", "a b " * 200, "two"]
     with pytest.raises(ContextOverflow):

@@ -32,6 +32,7 @@ DRAFTS = [
     ("lookup", "int8"),
     ("lookup+early-exit:1", "fp64"),
     *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("off", "fp64"), ("lookup", "fp64"))),
+    *(pytest.param(draft, "int4", marks=pytest.mark.slow) for draft in ("early-exit:2", "{draft}", "lookup")),
 ]
 TEXTS = (
     "The quick brown fox jumps over the lazy dog",
@@ -349,10 +350,19 @@ def test_closing_in_the_middle_frees_all(opened: Callable[..., Slots]):
     assert not slots.step()
 
 
-@pytest.mark.parametrize("arrivals", [60, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
-def test_random_arrivals_and_cancels_change_no_text(opened: Callable[..., Slots], arrivals: int):
+@pytest.mark.parametrize(
+    ("arrivals", "quant"),
+    [
+        (60, "fp64"),
+        *(
+            pytest.param(1000, quant, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
+            for quant in ("fp64", "int8", "int4")
+        ),
+    ],
+)
+def test_random_arrivals_and_cancels_change_no_text(opened: Callable[..., Slots], arrivals: int, quant: str):
     """What is cancelled has the beginning of its text."""
-    slots, single = opened("lookup+early-exit:1", 4, ctx=128), opened("off", 1, ctx=128)
+    slots, single = opened("lookup+early-exit:1", 4, quant=quant, ctx=128), opened("off", 1, quant=quant, ctx=128)
     draw = random.Random(7)
     known: dict[tuple[int, int | None, int], str] = {}
     left, open_now, ended = arrivals, list[tuple[Any, Asked]](), list[tuple[Any, Asked]]()
