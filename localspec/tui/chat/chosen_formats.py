@@ -10,7 +10,7 @@ STORE = JsonStore(paths.chosen_formats_file, str)
 
 
 def read() -> dict[str, str]:
-    """Those that this version knows. Reads the disk."""
+    """Returns those that this version knows. Reads the disk."""
     return {name: quant for name, quant in STORE.read().items() if quant in LISTED}
 
 
