@@ -128,7 +128,7 @@ class ChatApp(TerminalApp, KeyedApp):
             try:
                 store("ui.theme", self.kept_theme)
             except UsageError as fault:
-                self.chat.post_message(Noticed(Notice("warning", fault.code, fault.message, fault.hint)))
+                self.chat.feedback.warn(fault)
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
@@ -155,7 +155,7 @@ class ChatApp(TerminalApp, KeyedApp):
             reason = fault.strerror or type(fault).__name__
             sentence = f"The screenshot '{file}' cannot be written ({reason})."
             notice = Notice("warning", "screenshot", sentence, "For the text: /export md PATH")
-        self.chat.post_message(Noticed(notice))
+        self.chat.feedback.answer(notice)
 
     def search_themes(self) -> None:
         self.chat.call_later(self.chat.settings.theme, "")

@@ -12,6 +12,7 @@ from localspec.core.events import Failure
 from localspec.core.requests import Message
 from localspec.history import recall
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.control.full_context import ASKS_AGAIN
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.transcript.answer import Answer
@@ -139,14 +140,19 @@ async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again
 
 
 @pytest.mark.parametrize(("key", "past"), [("s", "stop"), ("d", "drop-oldest")])
-async def test_that_it_is_not_asked_again_says_how_to_take_that_back_and_is_taken_back(key: str, past: Policy):
+async def test_that_it_is_not_asked_again_says_how_to_take_that_back_and_is_taken_back(
+    key: str, past: Policy, monkeypatch: pytest.MonkeyPatch
+):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], *([HELLO] if key == "d" else []), [FULL])
     async with kept_chat(engine, size=(100, 40)) as stage:
         await asked(stage, turns=3)
+        hinted = list[str]()
+        monkeypatch.setattr(stage.chat.feedback, "hint", lambda text, *_: hinted.append(text))
         await stage.pilot.press(key)
-        await stage.hints("Not asked again in this chat until you type /set context_overflow=ask")
+        await stage.until(lambda: any(ASKS_AGAIN in text for text in hinted))
         await stage.ready()
         assert stage.chat.conversation.when_full == past
+        monkeypatch.delattr(stage.chat.feedback, "hint")
         await stage.send("/set context_overflow=never")
         await stage.hints("context_overflow is ask, drop-oldest or stop.")
         stage.chat.prompt.clear()

@@ -64,11 +64,11 @@ class HistorySink(Protocol):
 
 
 class Noticed(Message):
-    """Carries a notice from outside of the screen to the user."""
+    """Carries a notice from outside of the screen to the user. `answers`: it is what came of what the user just did."""
 
-    def __init__(self, notice: Notice) -> None:
+    def __init__(self, notice: Notice, *, answers: bool = False) -> None:
         super().__init__()
-        self.notice = notice
+        self.notice, self.answers = notice, answers
 
 
 class Kept(Message):

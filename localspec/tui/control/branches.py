@@ -41,7 +41,8 @@ LETTERS = (  # with what each does, in so few words that all fit in 80 columns
 OF_ANSWERS = {"code", "branch", "tokens"}
 LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is pointed at
 NOT_EMPTY = "Letters act on a message while the prompt is empty."
-DELETE_SECONDS = 2.0
+DELETE_SECONDS = 4.0  # to read it
+AGAIN = "again?"  # in the line of keys, as wide as the word that it replaces
 DELETE_AGAIN = "Press {msg.delete} again to delete this message and all messages after it."
 NO_ATTACHMENTS = "An answer is text only: remove the attachments first (Backspace at the beginning)."
 REWRITTEN = "Kept as another version. Your next message goes on from it; /continue lets the model write on."
@@ -116,9 +117,15 @@ class Branches:
         found: dict[str, list[str]] = {}
         for one in LETTERS:
             if one.description not in lacks:
-                found.setdefault(one.description, []).append(str(one.id))
+                word = AGAIN if one.id == "msg.delete" and self.asks_to_delete else one.description
+                found.setdefault(word, []).append(str(one.id))
         names = {what: " ".join(shown(self.screen, id) for id in ids) for what, ids in found.items()}
         return [letter(keys_of(self.screen, ids[0])[0], names[what], what) for what, ids in found.items()]
+
+    @property
+    def asks_to_delete(self) -> bool:
+        """Whether a second press deletes the message pointed at."""
+        return self.feedback.status.hint == self.feedback.with_keys(DELETE_AGAIN)
 
     def claims(self, event: Key) -> bool:
         """A letter with the prompt empty. Any other leaves the message and is typed."""
@@ -292,9 +299,8 @@ class Branches:
         """Delete the message, when asked a second time, and all that was said after it."""
         if not self.turns.is_free():
             return
-        again = self.feedback.with_keys(DELETE_AGAIN)
-        if self.feedback.status.hint != again:
-            self.feedback.hint(again, DELETE_SECONDS)
+        if not self.asks_to_delete:
+            self.feedback.hint(self.feedback.with_keys(DELETE_AGAIN), DELETE_SECONDS)
             return
         self.feedback.status.end_hint()
         self.cursor = None

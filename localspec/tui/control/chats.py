@@ -202,7 +202,7 @@ class Chats:
         try:
             if not held.tree.nodes:
                 raise UsageError(NOTHING_TO_EXPORT)
-            self.feedback.tell(Notice("info", "exported", await asyncio.to_thread(write)))
+            self.feedback.answer(Notice("info", "exported", await asyncio.to_thread(write)))
         except LocalspecError as fault:
             self.feedback.give_back(typed)
             self.feedback.warn(fault)

@@ -62,9 +62,13 @@ class Feedback:
         """Called from any thread."""
         self.screen.post_message(Noticed(notice))
 
+    def answer(self, notice: Notice) -> None:
+        """What has come of what the user just did. Called from any thread."""
+        self.screen.post_message(Noticed(notice, answers=True))
+
     def warn(self, fault: LocalspecError) -> None:
-        """Called from any thread."""
-        self.tell(Notice("warning", fault.code, fault.message, fault.hint))
+        """Why what the user just did has failed. Called from any thread."""
+        self.answer(Notice("warning", fault.code, fault.message, fault.hint))
 
     async def remark(self, notice: Notice) -> None:
         """Adds what the engine says: how a model is loaded once a session."""
@@ -74,21 +78,22 @@ class Feedback:
             self.shown_notices.add(news)
             await self.inform(notice)
 
-    async def inform(self, notice: Notice) -> None:
-        """Adds a notice to the transcript, unless the same one is its last line."""
+    async def inform(self, notice: Notice, *, answers: bool = False) -> None:
+        """Adds a notice to the transcript, unless the same one is its last line. `answers`: as `show` has it."""
         note = Note(self.words(f"{notice.message} {notice.hint}".strip()), level=notice.level)
         last = next(reversed(self.transcript.children), None)
-        if isinstance(last, Note) and last.text == note.text:
+        if not isinstance(last, Note) or last.text != note.text:
+            await self.show(note, answers=answers)
+        elif answers:
             self.transcript.anchor()
-        else:
-            await self.show(note)
 
     async def note(self, text: str) -> None:
-        await self.show(Note(text))
+        """Adds what a command says."""
+        await self.show(Note(text), answers=True)
 
-    async def show(self, widget: Widget) -> None:
-        """Add to the transcript, and bring it into sight: a message that waits stays last, and a note comes before an
-        answer not begun."""
+    async def show(self, widget: Widget, *, answers: bool = False) -> None:
+        """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun. What
+        `answers` a command is brought into sight; nothing else moves what the user reads."""
         if not self.transcript.is_attached:  # the app is ending: Textual takes no more widgets
             return
         answer, queued = self.state.answer, self.state.queued
@@ -96,4 +101,5 @@ class Feedback:
         waiting = self.transcript.widget(queued) if queued is not None else None
         later = next((w for w in (unbegun, waiting) if w is not None and w.is_attached), None)
         await self.transcript.mount(widget, before=later)
-        self.transcript.anchor()
+        if answers:
+            self.transcript.anchor()

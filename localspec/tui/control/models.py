@@ -223,7 +223,7 @@ class Models:
         await self.change(choice, beside=message.beside)
         if 0 < context < before and used:
             shorter = SHORTER.format(name=choice.title, context=context, before=before)
-            await self.feedback.inform(Notice("info", "context", shorter))
+            await self.feedback.inform(Notice("info", "context", shorter), answers=True)
 
     def answer(self, message: Chosen, reply: str | None) -> None:
         if reply == LOAD:

@@ -94,8 +94,9 @@ class Settings:
         self.recorder.change(preset=self.tuning.preset)
         self.state.show_info()
         policy = self.conversation.when_full or self.tuning.config.chat.context_overflow
-        full = "" if policy == "ask" else f" · when the context is full, {POLICIES[policy]}"
-        self.feedback.hint(f"From the next question on: {one_line(self.tuning.words)}{full}")
+        full = [] if policy == "ask" else [f"when the context is full, {POLICIES[policy]}"]
+        now = one_line(" · ".join([self.tuning.words, *full]))
+        self.feedback.hint(f"From the next question on: {now}")
 
     # --- the template
 

@@ -98,7 +98,7 @@ class Pills(Chips):
         taken, self.attachments = self.attachments, ()
         return taken
 
-    def drop(self, attachment: Attachment) -> None:
+    def detach(self, attachment: Attachment) -> None:
         self.attachments = tuple(one for one in self.attachments if one is not attachment)
 
     def remove_last(self) -> None:

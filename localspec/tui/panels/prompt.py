@@ -237,7 +237,7 @@ class Prompt(TextArea, inherit_bindings=False):
         before, self._mentioned = self._mentioned, paths_mentioned(self.text)
         for one in self.pills.attachments:
             if one.path in before - self._mentioned:
-                self.pills.drop(one)
+                self.pills.detach(one)
                 self._dropped[one.path or ""] = one
         for path in self._mentioned & self._dropped.keys():
             self.pills.add(self._dropped.pop(path))

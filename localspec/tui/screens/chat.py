@@ -169,6 +169,7 @@ class ChatScreen(Painted, Screen[None]):
         self.prompt.focus()
         self.views.show(self.tuning.config.ui.token_view)
         self.set_interval(SAVE_SECONDS, self.save)
+        self.watch(self.status, "hint", self.refresh_bindings, init=False)  # a key may be asked for again
         self.call_after_refresh(self.begin)
 
     def begin(self) -> None:
@@ -258,7 +259,7 @@ class ChatScreen(Painted, Screen[None]):
         await self.engine.drain(message.feed)
 
     async def on_noticed(self, message: Noticed) -> None:
-        await self.feedback.inform(message.notice)
+        await self.feedback.inform(message.notice, answers=message.answers)
 
     def on_returned(self, message: Returned) -> None:
         self.chats.unsent.put_back(message)
