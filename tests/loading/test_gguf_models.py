@@ -206,6 +206,7 @@ def test_the_picker_says_its_format_size_and_fit(models: Any):
     file, _ = models("qwen2")
     found = shelved("mine", Catalog.load().resolve(str(file)), 10**9)
     assert (found.quant, found.fit, found.num_bytes) == ("Q6_K", "fits", open_snapshot(file).total_bytes)
+    assert found.drafts == (("auto", "look-up"), ("off", "decode plain"))
 
 
 def test_models_toml_may_name_one_and_a_draft_of_its_kind(models: Any, tmp_path: Path):

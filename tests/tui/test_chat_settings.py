@@ -387,7 +387,7 @@ def test_on_the_shelf_are_the_catalogues_models_and_folders_of_chats_that_are_st
     assert found[str(tmp_path / "tiny")].quant == "fp32"
     assert [name for name, _ in found[GUIDE].drafts] == ["auto", "small", "off"]
     assert found[GUIDE].drafts[0][1] == "early exit after layer 2"
-    assert [name for name, _ in found[str(tmp_path / "tiny")].drafts] == ["off"]
+    assert [name for name, _ in found[str(tmp_path / "tiny")].drafts] == ["auto", "off"]
     assert found[str(tmp_path / "broken")].fit == "cannot be loaded"
     (loaded, *_) = on_disk(Catalog.load(), GUIDE, loaded="int8")
     assert loaded.quant == f"int8, stored {found[GUIDE].quant}"
