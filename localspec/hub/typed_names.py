@@ -20,7 +20,7 @@ REST = re.compile(r"[@:]")  # begins what comes behind a repository's name
 def plain_name(typed: str) -> str:
     """The name of a model; a path that is there stays as it is. UsageError as for an address."""
     name = without_address(typed)
-    if os.path.exists(paths.expanded(name)):
+    if not name or os.path.exists(paths.expanded(name)):
         return name
     name = name.rstrip("/") if hub_cache.REPOSITORY.fullmatch(name.rstrip("/")) else name
     catalog = Catalog.load()

@@ -403,6 +403,15 @@ def test_fit_of_what_is_not_here_is_asked_of_the_hub_and_5_is_its_no(
     assert second == FitRequest("a/b", variant="Q4_K_M")
 
 
+@pytest.mark.usefixtures("fetched")
+def test_python_finds_a_model_that_is_here_in_any_case():
+    """And asks no hub for it."""
+    import localspec as package
+
+    assert package.fit("Maker/Tiny/").name == package.fit("maker/tiny").name
+    assert [one.verdict and one.verdict.ok for one in package.pair("MAKER/tiny", "maker/TINY")] == [True]
+
+
 def test_pair_says_whether_and_why(localspec: Program, tmp_path: Path):
     save_snapshot(tmp_path / "other", llama2_like(), seed=2)
     code, out, _ = localspec("pair", "guide", str(GUIDE / "draft"))

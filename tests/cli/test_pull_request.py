@@ -78,6 +78,7 @@ NAMES = {
     "who/Knows/": "who/Knows",
     "ollama:Qwen3:8b": "ollama:Qwen3:8b",
     "./org/half/": "./org/half/",
+    "": "",
     "a/b/c/": "a/b/c/",
 }
 

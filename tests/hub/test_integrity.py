@@ -71,7 +71,7 @@ def test_it_works_without_any_network(folder: Path, monkeypatch: pytest.MonkeyPa
     """Check 18."""
     monkeypatch.setattr(socket, "socket", None)
     assert set(states(folder).values()) == {"right"}
-    modules = "import sys; from localspec.hub import verify_files"
+    modules = "import sys; from localspec.hub import integrity"
     script = f"{modules}; sys.exit(bool({{'huggingface_hub', 'torch'}} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 

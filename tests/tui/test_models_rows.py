@@ -15,6 +15,8 @@ from localspec.tui.control.library import Leftovers, right_words
 from localspec.tui.panels import download_rows, hub_rows
 from localspec.tui.panels.disk_tab import OnDisk, Pick
 from localspec.tui.panels.hub_rows import Listing
+from localspec.tui.panels.hub_search import Search
+from tests.support.scripted_hub import a_fit
 
 GB = 1_000_000_000
 LONG = "localspec/SmolLM2-135M-Instruct-GGUF"
@@ -61,6 +63,18 @@ def test_the_name_of_a_repository_is_whole_where_licence_and_pair_can_give_way(
     for word in ("≈1.0 GB", "fits in int4", gate, "↓ 50 %"):
         assert word in hub
     assert len(hub) <= width - 4
+
+
+def test_the_hub_is_sorted_by_fit_as_well_and_by_what_headers_said_of_it():
+    """What fits first, then what runs from disk, what is not known, what is too large; each in the hub's order."""
+    words = {"a": "too large", "b": "", "c": "from disk", "d": "fits in int4", "e": "fits"}
+    rows = [Listing(SearchRow(f"org/{name}", GB, word, Licence(), "", 1)) for name, word in words.items()]
+    rows.append(Listing(SearchRow("org/f", GB, "too large", Licence(), "", 1), fit=a_fit(word="fits")))
+    search = Search()
+    while search.sort != "fit":
+        search = search.changed("sort")
+    assert [one.row.repo.removeprefix("org/") for one in search.arranged(rows)] == ["d", "e", "f", "c", "b", "a"]
+    assert search.request().sort == "trending", "the hub knows no fit"
 
 
 def test_what_is_here_already_is_seen_in_sixty_columns_too():
