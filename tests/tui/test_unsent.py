@@ -170,6 +170,9 @@ async def test_that_it_is_there_is_not_said_in_the_next_chat(monkeypatch: pytest
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await finds(stage, "half a thou")
         await stage.hints("was not sent")
+        for phase in ("loading", "idle"):
+            stage.chat.state.enter(phase, phase)  # type: ignore[arg-type]
+        assert stage.chat.status.hint == BACK, "it is not about the model"
         await stage.pilot.press("ctrl+u", "ctrl+n")
         await stage.until(lambda: not stage.chat.status.hint)
         assert not stage.chat.prompt.text

@@ -36,9 +36,9 @@ class Feedback:
     def prompt(self) -> Prompt:
         return self.state.prompt
 
-    def hint(self, text: str, seconds: float | None = None) -> None:
-        """A sentence in the state line."""
-        self.status.give_hint(text, seconds)
+    def hint(self, text: str, seconds: float | None = None, *, stays: bool = False) -> None:
+        """A sentence in the state line; `stays`: whatever the engine does meanwhile."""
+        self.status.give_hint(text, seconds, stays=stays)
 
     def with_keys(self, text: str) -> str:
         """The text, in which an id in braces stands for its key."""

@@ -112,7 +112,7 @@ class ChatState:
 
     def enter(self, phase: Phase, words: str) -> None:
         if phase not in {self.phase, "generating"}:  # the first word of an answer contradicts no hint
-            self.status.end_hint()
+            self.status.contradict_hint()
         keys = self.can_reload, self.answering, self.can_draft
         self.phase, self.status.state = phase, words
         self.prompt.cursor_blink = not self.answering  # to blink costs the model

@@ -95,7 +95,7 @@ class UnsentText:
                 self.state.prompt.give(clean(one.content), one.attachments)
         self.recorder.keep_unsent(*self.written, took=tuple(one.id for one in returned.found))
         if not self._silent and self.state.phase != "gone":  # that nothing answers is the news then
-            self.feedback.hint(hint)
+            self.feedback.hint(hint, stays=True)  # the model may be loaded in the next moment
 
     def _edits(self, unsent: Unsent) -> bool:
         """Whether the edit goes on; else its text is one of its own."""
