@@ -37,7 +37,7 @@ from localspec.bench.tables import markdown
 from localspec.bench.turns import rotated
 from localspec.cli.progress import Progress
 from localspec.core import processor
-from localspec.core.errors import UsageError
+from localspec.core.errors import UsageError, first_line
 from localspec.engine.arch import read_arch
 
 COUNTS = (1, 2, 4, 8)
@@ -212,9 +212,19 @@ class Transformers:
 
         def generate(count: int) -> None:
             how = GenerationConfig(max_new_tokens=count, do_sample=False, eos_token_id=-1, pad_token_id=pad)
-            self.model.generate_batch(given, generation_config=how, progress_bar=False)
+            done = self.model.generate_batch(given, generation_config=how, progress_bar=False)
+            if len(done) != len(given):  # its own thread has failed, and only logged it
+                raise UsageError(f"It answered {len(done)} of {len(given)}.")
 
         return self.speed(generate, len(prompts), tokens)
+
+    def why_not_continuous(self) -> str:
+        """Why continuous batching does not run here; nothing where it does."""
+        try:
+            self.continuous(["Hello"], 2)
+        except Exception as fault:  # it was made for GPUs, and may lack anything
+            return first_line(fault)
+        return ""
 
     def texts(self, prompts: Sequence[str]) -> list[str]:
         chats = [[{"role": "user", "content": prompt}] for prompt in prompts]
@@ -252,7 +262,10 @@ def contenders(file: Path, kind: str, llama: Path | None, transformers: bool, cl
     if transformers:
         theirs = Transformers(file)
         found.append(Contender("transformers, batched generate, float32", whole=theirs.batched))
-        found.append(Contender("transformers, continuous batching, float32", whole=theirs.continuous))
+        if why := theirs.why_not_continuous():
+            print(f"transformers' continuous batching does not run here: {why}", file=sys.stderr)
+        else:
+            found.append(Contender("transformers, continuous batching, float32", whole=theirs.continuous))
     return found
 
 

@@ -24,7 +24,7 @@ from localspec.core import processor
 from localspec.core.requests import Message
 from localspec.core.weight_formats import find_format
 from localspec.engine.linear import dtype_of
-from localspec.runtime.opened import Opened
+from localspec.runtime.open_target import Opened
 
 if TYPE_CHECKING:
     import numpy as np

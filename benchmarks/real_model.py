@@ -2,6 +2,7 @@
 
     .venv/bin/python -m benchmarks.real_model                      SmolLM2, which `make real` fetches
     .venv/bin/python -m benchmarks.real_model ./model.gguf -n 128
+    .venv/bin/python -m benchmarks.real_model --prompts benchmarks/texts/second_prompts.json
 
 A section of docs/measurements.md: all figures, the kinds of prompts, and where a peer's look-up is ahead of ours. A
 peer that is not installed is named. Everybody answers every prompt in turn, greedily; speed is tokens of the whole
@@ -16,19 +17,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from benchmarks.models import SMOLLM2
 from benchmarks.peers import LOOKUP, Llama, transformers
 from benchmarks.program import Arguments, run, show
 from localspec.bench.measure import Contender, interleave, names, open_targets, ours, report
 from localspec.bench.progress import Tell, shares
-from localspec.bench.prompts import PROMPTS
+from localspec.bench.prompts import PROMPTS, Prompt
 from localspec.bench.report import OURS, PLAIN, Report, Way, lead, median_speed
 from localspec.core.errors import UsageError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
-from localspec.engine.foreign import keep_offline
-from localspec.runtime.opened import Opened
+from localspec.engine.transformers_faults import keep_offline
+from localspec.runtime.open_target import Opened
 
 FORMATS = ("int8", "int4")
 DRAFTERS = {PLAIN: "off", LOOKUP: "lookup", "early exit": "early-exit"}  # that need no second model
@@ -41,7 +44,7 @@ NOTE = (
 AHEAD = "Ours is ahead of the other look-ups measured, in tok/s and in × own plain, in every kind of prompt."
 
 
-def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell) -> Report:
+def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell, prompts: Sequence[Prompt] = PROMPTS) -> Report:
     targets, _ = open_targets(LoadRequest(str(file)), FORMATS, tell, compared=True)
     everybody: list[Contender] = [
         ours(opened, name, way, "auto") for opened in targets for name, way in DRAFTERS.items()
@@ -49,14 +52,14 @@ def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell) -> Report:
     llama, missing = installed(targets[0], file, tell)
     tell(Loading("trying transformers' threads", 0, 1, "steps"))
     everybody += [*(llama.contenders if llama else ()), *transformers(targets[0])]
-    questions = [prompt.text for prompt in PROMPTS]
+    questions = [prompt.text for prompt in prompts]
     runs = interleave(everybody, max_tokens, repeats, shares(tell, names(everybody)), questions)
     if llama:
         llama.close()
     theirs = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
     notes = tuple(dict.fromkeys([*theirs, *missing, NOTE]))
     found = report(targets[0], everybody, runs, max_tokens, repeats, notes)
-    return replace(found, kinds=tuple(prompt.kind for prompt in PROMPTS))
+    return replace(found, kinds=tuple(prompt.kind for prompt in prompts))
 
 
 def installed(opened: Opened, file: Path, tell: Tell) -> tuple[Llama | None, list[str]]:
@@ -108,9 +111,20 @@ def plain_ms(found: Report, way: Way) -> float:
     return 1000 / median_speed(found.own_plain(way) or found.runs[way])
 
 
+def read_prompts(file: Path) -> tuple[Prompt, ...]:
+    """The prompts of a JSON file: a list of objects with a kind and a text."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=tuple[Prompt, ...])
+    except (OSError, msgspec.DecodeError) as fault:
+        raise UsageError(
+            f"'{file}' has no prompts ({fault}).", hint="See benchmarks/texts/second_prompts.json"
+        ) from fault
+
+
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Arguments("real_model", __doc__)
     parser.add_argument("file", nargs="?", type=Path, help="a GGUF file; default: SmolLM2's")
+    parser.add_argument("--prompts", type=Path, metavar="FILE", help="others than the sixteen; JSON")
     parser.add_counts(TOKENS, REPEATS, of="runs of every prompt")
     return parser.parse_args(words)
 
@@ -118,8 +132,9 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
 def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
     keep_offline()
-    file = given.file or SMOLLM2
-    found = show(lambda tell: measure(file, max_tokens=given.max_tokens, repeats=given.repeats, tell=tell), "md")
+    file, prompts = given.file or SMOLLM2, read_prompts(given.prompts) if given.prompts else PROMPTS
+    counts = {"max_tokens": given.max_tokens, "repeats": given.repeats}
+    found = show(lambda tell: measure(file, **counts, tell=tell, prompts=prompts), "md")
     print("".join(f"\n{sentence}" for sentence in verdict(found)))
 
 

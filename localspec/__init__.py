@@ -35,24 +35,24 @@ if TYPE_CHECKING:
         RemoteError,
         UsageError,
     )
-    from localspec.core.requests import DraftModel, EarlyExit, Message, Reference, SpecWish
+    from localspec.core.requests import DraftModel, EarlyExit, Message, Reference, SpecOptions
     from localspec.hub.api import pull, pull_events
-    from localspec.hub.judging import fit, pair
-    from localspec.hub.shelf import list_models
+    from localspec.hub.compatibility import fit, pair
+    from localspec.hub.inventory import list_models
     from localspec.runtime.api import LLM, load, load_events
     from localspec.runtime.chat import Chat
-    from localspec.runtime.gathered import Result
+    from localspec.runtime.result import Result
     from localspec.runtime.stream import Stream
 
 _WHERE = {
     **dict.fromkeys(("LLM", "load", "load_events"), "localspec.runtime.api"),
     "Chat": "localspec.runtime.chat",
-    "Result": "localspec.runtime.gathered",
+    "Result": "localspec.runtime.result",
     "Stream": "localspec.runtime.stream",
     **dict.fromkeys(("pull", "pull_events"), "localspec.hub.api"),
-    **dict.fromkeys(("fit", "pair"), "localspec.hub.judging"),
-    "list_models": "localspec.hub.shelf",
-    **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "Reference", "SpecWish"), "localspec.core.requests"),
+    **dict.fromkeys(("fit", "pair"), "localspec.hub.compatibility"),
+    "list_models": "localspec.hub.inventory",
+    **dict.fromkeys(("DraftModel", "EarlyExit", "Message", "Reference", "SpecOptions"), "localspec.core.requests"),
     **dict.fromkeys(
         (
             "AccessDenied", "Cancelled", "CatalogError", "CheckpointError", "ContextOverflow", "Divergence",
@@ -66,7 +66,7 @@ __all__ = [
     "LLM", "AccessDenied", "Cancelled", "CatalogError", "Chat", "CheckpointError", "ContextOverflow", "Divergence",
     "DoesNotFit", "DraftModel", "EarlyExit", "EngineDied", "EngineError", "HistoryError", "HubAway",
     "IncompatiblePair", "LocalspecError", "Message", "NoChatTemplate", "NoSuchChat", "NotDownloaded", "PullError",
-    "Reference", "RemoteError", "Result", "SpecWish", "Stream", "UsageError", "fit", "list_models", "load",
+    "Reference", "RemoteError", "Result", "SpecOptions", "Stream", "UsageError", "fit", "list_models", "load",
     "load_events", "pair", "pull", "pull_events",
 ]  # fmt: skip
 

@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 FILE = re.compile(r"`((?:\w+/)+\w+\.py)`")
+BARE = re.compile(r"`(\w+\.py)`")  # in the folder that was named before
 MOST = 20  # files between a key and a token on the screen
 
 
@@ -20,6 +21,7 @@ def found(name: str) -> bool:
 def test_every_file_that_the_page_names_is_there():
     named = FILE.findall(PAGE)
     assert [name for name in named if not found(name)] == []
+    assert [name for name in BARE.findall(PAGE) if not any((ROOT / "localspec").rglob(name))] == []
     assert len(named) > MOST
 
 

@@ -16,6 +16,8 @@ from localspec.config.tables import KEYS
 from localspec.core import errors, paths
 from localspec.core.errors import LocalspecError
 from localspec.models.catalog import Catalog
+from localspec.tui.app import ChatApp
+from localspec.tui.keys.ids import known_ids
 from tests.support.help_pages import PAGE, ROOT, commands, with_help, without_help
 
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "tests" / "attacks" / "README.md")
@@ -94,6 +96,14 @@ def test_every_setting_is_explained():
         section = first.rpartition(".")[0]
         named += [first, *(section + other for other in others)]
     assert sorted(named) == sorted({*KEYS, "[presets.NAME]", "[keymap]"} - {"schema_version"})
+
+
+def test_every_key_that_can_be_changed_is_named():
+    (table,) = re.findall(r"^## Keys\n(.*?)^## ", text("docs/configuration.md"), re.MULTILINE | re.DOTALL)
+    named = [
+        name for row in re.findall(r"^\|[^|`]*\|(.*)\|$", table, re.MULTILINE) for name in re.findall("`(.*?)`", row)
+    ]
+    assert sorted(named) == sorted(known_ids(ChatApp.BINDINGS))
 
 
 def test_the_settings_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -36,7 +36,7 @@ HEAVY = {"torch", "transformers", "textual", "numpy", "numba", "safetensors", "t
 HEAVY |= {"starlette", "uvicorn"}
 NETWORK = {"socket", "ssl", "http", "urllib", "ftplib", "smtplib", "socketserver", "xmlrpc", "huggingface_hub"}
 NETWORK |= {"requests", "httpx", "aiohttp", "websockets", "urllib3"}
-ROOMS_OF_TENSORS = ("engine", "loading", "runtime.attach", "runtime.open", "bench", "cli.doctor")
+ROOMS_OF_TENSORS = ("engine", "loading", "runtime.drafter_setup", "runtime.open", "bench", "cli.doctor")
 AT_HOME = (  # what measures the screen, and the weights themselves; not for a bare box
     "benchmarks.chat",
     "benchmarks.held",
@@ -326,18 +326,18 @@ def test_the_hub_seen_from_the_parent_imports_neither_its_library_nor_torch():
 
 def test_the_chat_imports_no_server():
     """Nor do the commands that look for one (check 25)."""
-    loaded = modules_after("import localspec.tui.app, localspec.serve.running, localspec.cli.serving_text")
+    loaded = modules_after("import localspec.tui.app, localspec.serve.registry, localspec.cli.servers_text")
     assert loaded & {"starlette", "uvicorn", "h11", "torch"} == set()
 
 
 def test_the_server_itself_runs_no_model():
     """The engine is in its child; the parent must not hold torch beside it."""
-    loaded = modules_after("import localspec.serve.run, localspec.cli.serving")
+    loaded = modules_after("import localspec.serve.server, localspec.cli.server")
     assert loaded & {"torch", "numba", "transformers", "textual"} == set()
 
 
 def test_the_hubs_process_plans_without_torch():
-    loaded = modules_after("import localspec.hub.prepare, localspec.hub.remote_pair")
+    loaded = modules_after("import localspec.hub.plan, localspec.hub.remote_pair")
     assert loaded & {"torch", "numba", "transformers", "textual"} == set()
 
 
@@ -356,7 +356,7 @@ def test_the_history_is_read_without_a_model_or_a_screen(arguments: list[str]):
     assert modules_after(HELP.format(arguments=arguments)) & HEAVY == set()
 
 
-@pytest.mark.parametrize("name", ["load", "EarlyExit", "DraftModel", "Message", "SpecWish"])
+@pytest.mark.parametrize("name", ["load", "EarlyExit", "DraftModel", "Message", "SpecOptions"])
 def test_what_the_package_promises_is_there(name: str):
     import localspec
 

@@ -33,6 +33,7 @@ RETIRED = {  # a pattern, and what to say instead
     r"\bonce more, beside it\b": "regenerate, keeping the old one",
 }
 NAMES = {"told", "somebody", "anybody", "nobody", "obey", "obeys", "obeying", "wished", "admitted"}
+NAMES |= {"said", "unsaid", "wish", "wishes", "room", "rooms", "place", "places"}  # fine in a sentence, vague as a name
 BEGINNING = """
 about above across after against along among and another around as at because before behind below beneath
 beside besides between beyond but by down during for from if in inside into less like more nobody nor not of

@@ -1,4 +1,4 @@
-"""The words that the corpus is written in, as the built-in model's words.txt has them; localspec/models/folding.py
+"""The words that the corpus is written in, as the built-in model's words.txt has them; localspec/models/spelling.py
 reads it.
 
 python -m training.words FILE writes them, without any training. Knows no network.
@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from localspec.core.whole_file import write_whole
-from localspec.models.folding import PIECE, words_of
+from localspec.models.spelling import PIECE, words_of
 from training import corpus
 from training.corpus import Corpus
 from training.tasks import WORDS, wordings

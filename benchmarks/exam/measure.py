@@ -22,9 +22,9 @@ from localspec.core.requests import LoadRequest, Message
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import ListedFormat
 from localspec.models.catalog import Catalog
-from localspec.models.folding import READ_AS
+from localspec.models.spelling import READ_AS
 from localspec.runtime.api import LLM, load_events
-from localspec.runtime.gathered import Result
+from localspec.runtime.result import Result
 from training.exam.grading import is_good
 from training.exam.questions import Exam
 from training.exam.questions import load as load_exam

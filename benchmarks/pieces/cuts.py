@@ -54,7 +54,7 @@ def forget(*kinds: str) -> None:
 def collect_as_python_does(thresholds: tuple[int, int, int]) -> None:
     gc.unfreeze()
     gc.set_threshold(*thresholds)
-    Instead(Collector, "wish", lambda _: None)()
+    Instead(Collector, "request", lambda _: None)()
 
 
 PIECES: dict[str, tuple[Callable[[], None], ...]] = {

@@ -19,7 +19,7 @@ from benchmarks.llama_cpp.library import RIVALS, LlamaCpp, name_of
 from benchmarks.shapes.forwards import never
 from benchmarks.shapes.random_weights import frequent_words
 from localspec.bench.turns import rotated
-from localspec.core.requests import SpecWish, draft_length
+from localspec.core.requests import SpecOptions, draft_length
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
@@ -138,8 +138,8 @@ class Ours:
         self.agreement = drafter.agreement if isinstance(drafter, ForcedAgreement) else None
         self.name = f"{kind} {drafter.name if isinstance(drafter, ForcedAgreement) else 'plain'}"
         self.plain, self.peer = f"{kind} plain", f"{name_of(RIVALS[kind])} plain" if kind in RIVALS else ""
-        wish = SpecWish.of(draft_length(k))
-        self.policy = SteerablePolicy(wish.mode, wish.k)
+        options = SpecOptions.of(draft_length(k))
+        self.policy = SteerablePolicy(options.mode, options.k)
 
     def write(self, turn: int) -> Writing:
         if isinstance(self.drafter, ForcedAgreement):

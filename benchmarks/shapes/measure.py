@@ -30,10 +30,10 @@ from localspec.core.sizes import size_words
 from localspec.core.weight_formats import ListedFormat, find_format
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
-from localspec.engine.foreign import keep_offline
 from localspec.engine.four_bit import library
+from localspec.engine.transformers_faults import keep_offline
 from localspec.loading.sources import Memory
-from localspec.models.prequantised.stored import FOUR_BIT
+from localspec.models.prequantised.stored_format import FOUR_BIT
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder

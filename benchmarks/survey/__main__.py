@@ -28,7 +28,7 @@ from localspec.bench.machine import describe_machine
 from localspec.core.errors import LocalspecError, first_line
 from localspec.core.sanitize import one_line
 from localspec.core.whole_file import write_whole
-from localspec.engine.foreign import keep_offline
+from localspec.engine.transformers_faults import keep_offline
 
 BUDGET = 480  # seconds: with what cannot be stopped in the middle, less than nine minutes
 LEAST_SHARE = 0.03  # of the budget: with less left, a part is not begun

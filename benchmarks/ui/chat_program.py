@@ -19,7 +19,7 @@ from typing import Any  # Any: JSON
 from benchmarks.timed_chat import TimedChat
 from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest, WeightOptions
-from localspec.history import Answered, NewChat, Unsent, Update, Writer
+from localspec.history import Answered, NewChat, Update, Writer
 from localspec.hub import process
 from localspec.hub.queue import Downloads
 from localspec.hub.records import PullRequest
@@ -76,9 +76,6 @@ class MeasuredChat(TimedChat):
 
     def steps(self, message_id: int) -> tuple[Step, ...]:
         return self.writer.steps(message_id)
-
-    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
-        return self.writer.take_unsent(chat_id, server)
 
     @property
     def in_trouble(self) -> bool:

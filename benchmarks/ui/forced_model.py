@@ -32,9 +32,9 @@ from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.prompt import Prompter
-from localspec.runtime.drafting import Drafting
 from localspec.runtime.model import Model
 from localspec.runtime.parts import Parts
+from localspec.runtime.ready_drafter import Drafting
 from localspec.runtime.slots import Slots
 
 SEED = 0

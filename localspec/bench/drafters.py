@@ -15,7 +15,7 @@ from localspec.engine.generic_arch import read_any
 from localspec.models.catalog import DraftEntry, Entry
 from localspec.runtime.draft_choice import requested, swept
 from localspec.runtime.known_pairs import pulled_draft
-from localspec.runtime.opened import Opened, swept_key
+from localspec.runtime.open_target import Opened, swept_key
 
 AUTO = "auto"
 Named = tuple[str, AskedDraft]

@@ -27,11 +27,11 @@ from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import FLOATS
 from localspec.engine.drafters import table
 from localspec.engine.drafters.table import LOOKUP
-from localspec.runtime.attach import attach
 from localspec.runtime.draft_choice import exit_layers
+from localspec.runtime.drafter_setup import attach
 from localspec.runtime.model import Model
 from localspec.runtime.open import open_target
-from localspec.runtime.opened import Opened
+from localspec.runtime.open_target import Opened
 
 
 class Contender(Protocol):
@@ -235,10 +235,10 @@ def interleave(
         contender.answer(prompts[0], max_tokens)
         tell(next(done) / answers)
     for turn in range(repeats * len(prompts)):
-        place, repeat = turn % len(prompts), turn // len(prompts)
+        index, repeat = turn % len(prompts), turn // len(prompts)
         for contender in rotated(contenders, turn):
             if not contender.fault:
-                runs[contender.way][place, repeat] = contender.answer(prompts[place], max_tokens)
+                runs[contender.way][index, repeat] = contender.answer(prompts[index], max_tokens)
             tell(next(done) / answers)
     return {contender.way: runs[contender.way] for contender in contenders if not contender.fault}
 

@@ -30,7 +30,7 @@ class Point:
     failed: bool = False
 
     @property
-    def place(self) -> str:
+    def label(self) -> str:
         return f"{self.value} (failed)" if self.failed else self.value
 
 
@@ -51,13 +51,13 @@ class Curve:
 def bars(curve: Curve) -> list[str]:
     """A line a point: speed as a bar and in figures, acceptance as a bar and in figures; plain decoding last."""
     top = max(curve.plain, *(point.tokens_per_second for point in curve.points))
-    wide = max(len(curve.setting), len("plain"), *(len(point.place) for point in curve.points))
+    wide = max(len(curve.setting), len("plain"), *(len(point.label) for point in curve.points))
     lines = [f"{curve.setting:>{wide}}  {'tokens/s':<{BAR + 17}}  accepted"]
     for point in curve.points:
         figures = f"{point.tokens_per_second:>7.0f} ×{point.speedup:.2f}" + (" ◂" if point is curve.best else "  ")
         speed = f"{bar(point.tokens_per_second / top, BAR)} {figures}"
         share = "–" if point.acceptance is None else f"{bar(point.acceptance, SHORT_BAR)} {point.acceptance:4.0%}"
-        lines.append(f"{point.place:>{wide}}  {speed}  {share}")
+        lines.append(f"{point.label:>{wide}}  {speed}  {share}")
     return [*lines, f"{'plain':>{wide}}  {bar(curve.plain / top, BAR)} {curve.plain:>7.0f}".rstrip()]
 
 
@@ -98,9 +98,9 @@ def draw_groups(speeds: Mapping[str, Mapping[str, float]], title: str, file: Pat
     axes, ways = figure.subplots(), list(dict.fromkeys(way for group in speeds.values() for way in group))
     width = GROUP / len(ways)
     for index, way in enumerate(ways):
-        places = [place + (index - (len(ways) - 1) / 2) * width for place in range(len(speeds))]
+        lefts = [number + (index - (len(ways) - 1) / 2) * width for number in range(len(speeds))]
         heights = [group.get(way, 0.0) for group in speeds.values()]
-        axes.bar(places, heights, width, label=way, hatch=HATCHES[index % len(HATCHES)], edgecolor="white")
+        axes.bar(lefts, heights, width, label=way, hatch=HATCHES[index % len(HATCHES)], edgecolor="white")
     axes.set_xticks(range(len(speeds)), list(speeds))
     axes.set(ylabel="tokens/s")
     axes.legend(fontsize="small")
@@ -120,13 +120,13 @@ def save(figure: Any, file: Path) -> None:
 
 def chart(axes: Any, curve: Curve) -> None:
     """Circles and a full line: speed; squares and dots: acceptance; dashes: plain."""
-    places = [point.place for point in curve.points]
+    labels = [point.label for point in curve.points]
     speeds, spreads = zip(*((point.tokens_per_second, point.spread) for point in curve.points), strict=True)
-    axes.errorbar(places, speeds, yerr=spreads, marker="o", capsize=3, color="tab:blue", label="tokens/s")
+    axes.errorbar(labels, speeds, yerr=spreads, marker="o", capsize=3, color="tab:blue", label="tokens/s")
     axes.axhline(curve.plain, linestyle="--", color="tab:gray", label="plain decoding")
     axes.set(xlabel=curve.setting, ylabel="tokens/s", ylim=(0, None))
     right = axes.twinx()
-    known = [(point.place, point.acceptance) for point in curve.points if point.acceptance is not None]
+    known = [(point.label, point.acceptance) for point in curve.points if point.acceptance is not None]
     if known:
         right.plot(*zip(*known, strict=True), marker="s", linestyle=":", color="tab:orange", label="accepted")
     right.set(ylabel="accepted", ylim=(0, 1.05))

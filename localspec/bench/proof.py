@@ -22,7 +22,7 @@ from localspec.bench.proof_report import Difference, Proof, ProofRow
 from localspec.bench.report import PLAIN, difference
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, IncompatiblePair, NotDownloaded, first_line
-from localspec.core.requests import MAX_DRAFT, LoadRequest, Message
+from localspec.core.requests import MAX_DRAFT, GenerateRequest, LoadRequest, Message
 from localspec.core.sanitize import one_line
 from localspec.engine.decode import decode
 from localspec.engine.drafters.empty import NoDrafter
@@ -33,10 +33,10 @@ from localspec.engine.protocols import Choice, Drafter, Offer, Policy, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling, gumbel_noise, penalise
 from localspec.engine.session import Session
-from localspec.runtime.attach import chosen, make_drafting
-from localspec.runtime.drafting import Drafting
+from localspec.runtime.drafter_setup import chosen, make_drafting
 from localspec.runtime.open import open_target
-from localspec.runtime.opened import Opened
+from localspec.runtime.open_target import Opened
+from localspec.runtime.ready_drafter import Drafting
 
 LENGTHS = (1, 4, 2, 8, 3, 16, 5)  # of a draft, by turns: kernels differ by the width of a forward
 COUNTED = ("tokens", "drafted", "accepted", "rejected", "ignored")
@@ -58,8 +58,8 @@ class EveryKind:
             return NO_DRAFT
         offer = found[number % len(found)]
         k = min(self.lengths[number % len(self.lengths)], most, offer.most)
-        grafted = next((one.tokens for one in found if one.tokens and not offer.tokens), ())
-        return Choice(k, offer, grafted[:most] if number // len(found) % 2 else ())
+        graft = next((one.first(most) for one in found if one.tokens and not offer.tokens), None)
+        return Choice(k, offer, graft if number // len(found) % 2 else None)
 
     def observe(self, done: Round) -> None:
         pass
@@ -67,16 +67,17 @@ class EveryKind:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One prompt, sampled in one way."""
+    """One request, whose prompt has these ids, sampled in one way."""
 
-    place: int
+    index: int
+    request: GenerateRequest
     prompt: tuple[int, ...]
     sampling: Sampling
 
     @property
     def name(self) -> str:
         way = "greedy" if self.sampling.is_greedy else f"seed {self.sampling.seed}"
-        return f"prompt {self.place + 1}, {way}"
+        return f"prompt {self.index + 1}, {way}"
 
 
 @dataclass(slots=True)
@@ -98,11 +99,14 @@ class Prover:
         session = self.session(NoDrafter())
         self.plain = tuple(text(self.answer(session, case, Constant(0))) for case in self.cases)
 
-    def answer(self, session: Session, case: Case, policy: Policy, *, greedy: bool = False) -> list[Round]:
+    def answer(self, session: Session, case: Case, policy: Policy, drafting: Drafting | None = None) -> list[Round]:
         """The rounds of an answer, from an empty cache."""
         session.rewind(0)
         stop_ids = frozenset(self.opened.snapshot.eos_ids)
+        greedy = drafting is not None and drafting.greedy
         session.begin(make_sampler(case.sampling, greedy_draft=greedy), stop_ids=stop_ids)
+        if drafting is not None and drafting.translating is not None:
+            drafting.translating.begin(case.request, case.prompt, self.opened.prompter)
         for _ in session.prefill(case.prompt):
             pass
         found = list(decode(session, policy, max_tokens=self.max_tokens))
@@ -115,7 +119,7 @@ class Prover:
         session, counts, same = self.session(drafting.drafter), Counter[str](), 0
         found: list[Difference] = []
         for case, expected in zip(self.cases, self.plain, strict=True):
-            rounds = self.answer(session, case, policy, greedy=drafting.greedy)
+            rounds = self.answer(session, case, policy, drafting)
             counts += counted(rounds)
             at = difference(text(rounds), expected)
             same += at is None
@@ -204,11 +208,12 @@ def proven(prover: Prover, named: Named, load: LoadRequest) -> ProofRow | str:
 def cases_of(opened: Opened, prompts: Sequence[Prompt]) -> Iterator[Case]:
     """Each prompt greedily, and with a seed of its own at temperature 1, where little is certain."""
     prompter, usable_ids = opened.prompter, opened.prompter.num_ids
-    for place, prompt in enumerate(prompts):
-        message = Message("user", prompt.text)
-        ids = tuple(prompter.chat((message,)) if prompter.can_chat else prompter.text(prompt.text))
-        yield Case(place, ids, Sampling(usable=usable_ids))
-        yield Case(place, ids, Sampling(temperature=1.0, seed=place, usable=usable_ids))
+    for index, prompt in enumerate(prompts):
+        messages = (Message("user", prompt.text),)
+        asked = GenerateRequest(messages) if prompter.can_chat else GenerateRequest(prompt=prompt.text)
+        ids = tuple(prompter.chat(messages) if prompter.can_chat else prompter.text(prompt.text))
+        yield Case(index, asked, ids, Sampling(usable=usable_ids))
+        yield Case(index, asked, ids, Sampling(temperature=1.0, seed=index, usable=usable_ids))
 
 
 def text(rounds: Sequence[Round]) -> tuple[int, ...]:

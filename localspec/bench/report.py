@@ -157,8 +157,8 @@ class Report:
 
     def only(self, kind: str) -> Report:
         """The same report about the prompts of one kind."""
-        places = {place for place, one in enumerate(self.kinds) if one == kind}
-        runs = {way: {key: run for key, run in all.items() if key[0] in places} for way, all in self.runs.items()}
+        chosen = {index for index, one in enumerate(self.kinds) if one == kind}
+        runs = {way: {key: run for key, run in all.items() if key[0] in chosen} for way, all in self.runs.items()}
         return replace(self, runs=runs)
 
     def kind_row(self, kind: str, way: Way) -> KindRow:
@@ -248,17 +248,17 @@ def pooled_tokens_per_round(stats: Sequence[Stats]) -> float | None:
 
 def same(runs: dict[Key, Run], plain: dict[Key, Run]) -> str:
     """How many answers equal plain's token for token, and where the first difference is."""
-    places = [difference(run.ids, plain[key].ids) for key, run in runs.items()]
-    differing = [place for place in places if place is not None]
-    count = f"{len(places) - len(differing)}/{len(places)}"
+    positions = [difference(run.ids, plain[key].ids) for key, run in runs.items()]
+    differing = [position for position in positions if position is not None]
+    count = f"{len(positions) - len(differing)}/{len(positions)}"
     return f"{count}, first at {min(differing)}" if differing else count
 
 
 def difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     """The first position where two answers differ; None where they do not."""
-    for place, (a, b) in enumerate(zip(left, right, strict=False)):
+    for position, (a, b) in enumerate(zip(left, right, strict=False)):
         if a != b:
-            return place
+            return position
     return None if len(left) == len(right) else min(len(left), len(right))
 
 

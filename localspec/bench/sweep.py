@@ -28,7 +28,7 @@ from localspec.core.sanitize import one_line
 from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.runtime.draft_choice import choose, requested
 from localspec.runtime.open import open_target
-from localspec.runtime.opened import Opened, swept_key
+from localspec.runtime.open_target import Opened, swept_key
 
 Setting = Literal["exit-layer", "k"]
 Tried = tuple[int, DraftLength]  # exit layer and draft length
@@ -145,7 +145,7 @@ def sweep(
     curves, reports = list[Curve](), list[Report]()
     for one in sorted(axes, key=lambda one: one.setting):
         if one.setting == "exit-layer":
-            tried = [(place, length) for place in one.exit_layers(layers)]
+            tried = [(exit_layer, length) for exit_layer in one.exit_layers(layers)]
         else:
             tried = [(layer, k) for k in one.lengths()]
         if best and best not in tried:

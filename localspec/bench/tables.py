@@ -23,9 +23,9 @@ def markdown(table: Sequence[Sequence[str]]) -> str:
     return "\n".join([head, "|" + "---|" * len(table[0]), *lines])
 
 
-def plus_minus(value: float | None, deviation: float | None, places: int = 2) -> str:
+def plus_minus(value: float | None, deviation: float | None, digits: int = 2) -> str:
     """A median and its deviation; a dash for what was not measured."""
-    return "–" if value is None else f"{value:.{places}f} ± {deviation or 0:.{places}f}"
+    return "–" if value is None else f"{value:.{digits}f} ± {deviation or 0:.{digits}f}"
 
 
 def percent(share: float | None) -> str:

@@ -30,7 +30,7 @@ from localspec.engine.linear import dtype_of
 from localspec.loading.footprint import num_elements
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime import draft_choice
-from localspec.runtime.opened import Opened, swept_key
+from localspec.runtime.open_target import Opened, swept_key
 
 ENGINE = "transformers"
 LOOKUP_TOKENS = 10  # the default of its candidate generator
@@ -107,8 +107,8 @@ class Checkpoints:
     def tokenizer(self, folder: Path) -> Any:
         from transformers import AutoTokenizer
 
-        place, file = (folder.parent, {"gguf_file": folder.name}) if folder.is_file() else (folder, {})
-        return AutoTokenizer.from_pretrained(place, local_files_only=True, trust_remote_code=False, **file)
+        source, file = (folder.parent, {"gguf_file": folder.name}) if folder.is_file() else (folder, {})
+        return AutoTokenizer.from_pretrained(source, local_files_only=True, trust_remote_code=False, **file)
 
 
 class Transformers:

@@ -1,1 +1,1 @@
-"""The commands."""
+"""The command line: its commands parse, call the rooms below and print."""

@@ -1,7 +1,7 @@
-"""`localspec run --batch`: a JSON object a line in, a JSON line a result out, in the same order.
+"""`localspec run --batch`: reads one JSON object per line and writes one JSON line per result, in the same order.
 
-With an output file each result is there once it is ready, and the same command goes on where it was stopped. Knows the
-Python interface, no widgets.
+With an output file each result is written when it is ready, and the same command continues where it was stopped. Knows
+the Python interface, no widgets.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from localspec.core.events import Loading
 from localspec.core.requests import GenerateRequest, LoadRequest, SamplingOptions
 from localspec.models.named_templates import NO_TEMPLATE
 from localspec.runtime.api import LLM
-from localspec.runtime.gathered import Gathered
 from localspec.runtime.long_prompt import as_text
+from localspec.runtime.result import Gathered
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The requests of `localspec run --batch`: a JSON object a line, of a file or piped in. Knows no model."""
+"""The requests of `localspec run --batch`: one JSON object per line, from a file or a pipe. Knows no model."""
 
 from __future__ import annotations
 

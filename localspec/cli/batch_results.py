@@ -1,4 +1,4 @@
-"""Results of `localspec run --batch`: printed in order, or kept in a file that is gone on with. Knows no model."""
+"""Results of `localspec run --batch`: printed in order, or written to a file that a later run continues."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ KEY = click.argument("key", shell_complete=completions)
 def config(context: click.Context) -> None:
     """Read and change the settings in config.toml.
 
-    Flags come first, then the environment (LOCALSPEC_TEMPERATURE), then the model's entry in models.toml, then these.
+    Flags come first, then the environment (LOCALSPEC_TEMPERATURE), then the preset, then the model's entry in
+    models.toml, then these.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -84,10 +85,10 @@ def known_model(name: str) -> str:
     """The name of a model that is here, as it is valid in any folder, or that can be pulled; UsageError for others."""
     from localspec.cli.io import print_note
     from localspec.core.errors import NotDownloaded
-    from localspec.hub.addresses import without_address
+    from localspec.hub.typed_names import plain_name
     from localspec.models.catalog import LISTED, Catalog
 
-    name, catalog = without_address(name), Catalog.load()
+    name, catalog = plain_name(name), Catalog.load()
     try:
         return catalog.lasting_name(name)
     except NotDownloaded as fault:

@@ -66,7 +66,7 @@ def ls(limit: int, as_json: bool) -> None:
 
 @history.command()
 @click.argument("chat", metavar="ID", shell_complete=completions)
-@click.option("--tokens", is_flag=True, help="Mark each token with who wrote it, the draft or the model.")
+@click.option("--tokens", is_flag=True, help="Mark each token with who wrote it, the drafter or the model.")
 def show(chat: str, tokens: bool) -> None:
     """Print a chat as text."""
     from localspec.cli import io

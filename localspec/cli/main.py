@@ -20,14 +20,14 @@ import click
 from click.shell_completion import shell_complete
 from msgspec.structs import replace
 
+from localspec.cli.compatibility import fit, pair
 from localspec.cli.completion import completions
 from localspec.cli.config import config, laid_to_config
 from localspec.cli.history import history
 from localspec.cli.io import discard_output, mend_streams, print_error, print_os_error, read_prompt
-from localspec.cli.judge import fit, pair
 from localspec.cli.models import ls, rm, show, verify_files
-from localspec.cli.moved import where_it_went
-from localspec.cli.names import MODEL_NAME
+from localspec.cli.moved_options import where_it_went
+from localspec.cli.names import MODEL_NAME, NAME_ANYWHERE
 from localspec.cli.options import (
     BEAMS_HELP,
     PARALLEL_HELP,
@@ -65,7 +65,7 @@ def cli() -> None:
 
 
 @cli.command()
-@click.argument("model", type=MODEL_NAME, required=False, shell_complete=completions)
+@click.argument("model", type=NAME_ANYWHERE, required=False, shell_complete=completions)
 @load_options
 @sampling_options
 @click.option("-s", "--system", metavar="TEXT", help="System prompt.")
@@ -95,9 +95,10 @@ def chat(
     """
     start_without_collecting()
     from localspec import history as chats
-    from localspec.cli.pulling.missing import own_model_named, pull_if_missing
+    from localspec.cli.download.missing_model import own_model_named, pull_if_missing
     from localspec.cli.remote_chat import chat_with, named_remote, refuse_local, remote_tuning
     from localspec.config.reading import read
+    from localspec.hub.typed_names import plain_name
     from localspec.runtime.draft_choice import check
     from localspec.tui import app
     from localspec.tui.control import tuning
@@ -113,6 +114,7 @@ def chat(
         notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
         kept = settings.chat.history and not no_history
         return chat_with(remote, tuned, system, past, history=kept, theme=theme, inline=inline, notices=notice)
+    model = plain_name(model) if model else None
     laid = laid_to_config() if model is None and past is None else nullcontext()
     with laid, own_model_named(past.chat if past and not model else None):
         model = model or (past.chat.model_key if past else settings.default_model)
@@ -159,12 +161,12 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     leave_on_interrupt()
     from localspec.cli.batch import Batch, answer_batch
     from localspec.cli.batch_lines import Asking, read_batch
-    from localspec.cli.pulling.missing import model_comes_first, pull_if_missing
+    from localspec.cli.download.missing_model import model_comes_first, pull_if_missing
     from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence
     from localspec.config.reading import read
-    from localspec.models import named_templates
     from localspec.models.catalog import Catalog
+    from localspec.models.template_choice import template_of
 
     shown = {name: given[name] for name in ("jsonl", "stats", "verbose", "trace")}
     output = Output(json=given["as_json"], **shown)
@@ -190,7 +192,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
         max_tokens=given["max_tokens"],
         stop=given["stop"],
         sampling=sampling(asked, precedence.layers(settings, entry, preset), beams=given["beams"]),
-        template=None if raw or entry is None else named_templates.find(entry.template or named_templates.OWN),
+        template=None if raw or entry is None else template_of(entry),
         references=references(settings),
         beams=given["beams"],
     )
@@ -293,7 +295,7 @@ def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:
     """
     leave_on_interrupt()
     from localspec.bench.options import load_request
-    from localspec.cli.proving import verify as prove
+    from localspec.cli.proof import verify as prove
 
     return prove(load_request(given), prompts=prompts, max_tokens=max_tokens, as_json=as_json)
 

@@ -6,8 +6,13 @@ import click
 
 from localspec.cli.completion import completions, deletable
 from localspec.cli.names import MODEL_NAME
+from localspec.core.errors import UsageError
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+OLDER_HELP = (
+    "Delete only older versions, which a newer pull has replaced; without MODELS those of all models. A version that "
+    "was pulled by its commit, or that models.toml names, stays."
+)
 MODEL = click.argument("model", type=MODEL_NAME, shell_complete=completions)
 
 
@@ -18,8 +23,9 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
     """List the models on this machine: size, fit, drafter, licence, last used."""
     from localspec.cli import io, models_text
     from localspec.cli.output import print_records
+    from localspec.hub.inventory import list_models
+    from localspec.hub.older import older
     from localspec.hub.pulls import unfinished
-    from localspec.hub.shelf import list_models
 
     started, found = unfinished(), () if only_unfinished else list_models()
     if as_json:
@@ -29,6 +35,8 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
         io.print_text(models_text.models_table(found, io.columns_of_stdout()))
     if started:
         io.print_text(models_text.unfinished_lines(started))
+    if not only_unfinished and (superseded := older()):
+        io.print_text(models_text.older_line(superseded))
     if only_unfinished and not started:
         io.print_note("Nothing is unfinished.")
 
@@ -42,7 +50,7 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> None:
     """Print what is known of a model: licence, commit, architecture, template, drafters, files, measured speeds."""
     from localspec.cli import io, models_text
     from localspec.cli.output import print_records
-    from localspec.hub.shelf import details
+    from localspec.hub.inventory import details
 
     found = details(model)
     if as_json:
@@ -57,15 +65,20 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("models", type=MODEL_NAME, nargs=-1, required=True, shell_complete=deletable)
+@click.argument("models", type=MODEL_NAME, nargs=-1, shell_complete=deletable)
+@click.option("--older", "only_older", is_flag=True, help=OLDER_HELP)
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
-def rm(models: tuple[str, ...], yes: bool) -> int:
+def rm(models: tuple[str, ...], only_older: bool, yes: bool) -> int:
     """Delete downloaded models from the Hugging Face cache, after showing what that frees.
 
     What other models share stays. A model that a running localspec has loaded is refused.
     """
-    from localspec.cli.deleting import delete
+    from localspec.cli.deletion import delete, delete_older
 
+    if only_older:
+        return delete_older(models, yes=yes)
+    if not models:
+        raise UsageError("Name what to delete.", hint="See what is here: localspec ls")
     return delete(models, yes=yes)
 
 
@@ -75,6 +88,6 @@ def rm(models: tuple[str, ...], yes: bool) -> int:
 @json_option
 def verify_files(model: str, fetch: bool, as_json: bool) -> int:
     """Check a model's files against their hashes. Needs no network; the exit code is 7 if a file is wrong."""
-    from localspec.cli.verifying import verify
+    from localspec.cli.integrity import verify
 
     return verify(model, fetch=fetch, as_json=as_json)

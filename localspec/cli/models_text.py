@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.cli.pulling.unfinished import size_of, state
+from localspec.cli.download.unfinished_pulls import size_of, state
 from localspec.core.sanitize import clean, one_line
 from localspec.core.sizes import size_words
 from localspec.history.records import ModelTotals
 from localspec.history.text.columns import cells, columns
 from localspec.history.text.lists import count, draft_name, speed, when
+from localspec.hub.integrity import FilesVerified
+from localspec.hub.inventory import Details, OnDisk
+from localspec.hub.older import Older
+from localspec.hub.plan_words import deleted_names, named_template
 from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan
-from localspec.hub.shelf import Details, OnDisk
-from localspec.hub.verify_files import FilesVerified
 from localspec.models.hub_cache import SHORT_COMMIT
 
 
@@ -39,6 +41,20 @@ def unfinished_lines(found: Sequence[Unfinished]) -> str:
     return columns([head, *((one_line(one.name), size_of(one), state(one)) for one in found)])
 
 
+def older_line(found: Sequence[Older]) -> str:
+    """What only older versions use, of all models."""
+    names = ", ".join(one_line(one.repo) for one in found)
+    total = size_words(sum(one.num_bytes for one in found))
+    return f"Older versions of {names} take {total}. Free it: localspec rm --older"
+
+
+def older_words(found: Older) -> str:
+    if not found.commits:
+        return ""
+    size = size_words(found.num_bytes)
+    return f"{len(found.commits)}, {size}. Free it: localspec rm --older {one_line(found.repo)}"
+
+
 def details_text(found: Details) -> str:
     """A model's card."""
     model = found.model
@@ -47,11 +63,12 @@ def details_text(found: Details) -> str:
     rows = [
         ("repository", f"{one_line(model.repo)}{commit}" if model.repo else ""),
         ("", newer),
+        ("older versions", older_words(found.older) if found.older else ""),
         ("path", one_line(model.path)),
         ("licence", one_line(model.licence.words)),
         ("weights", f"{one_line(model.quant)}, {size_words(model.num_bytes)}: {model.fit}"),
         ("architecture", architecture(found)),
-        ("chat template", "its own" if found.template else "none (a base model)"),
+        ("chat template", named_template(found.named_template, has_own=bool(found.template))),
         *listed("drafters", [f"{one_line(name)}: {one_line(about)}" for name, about in found.drafts]),
         *listed("files", [f"{one_line(file.path)}, {size_words(file.num_bytes)}" for file in found.files]),
         *listed("answers", [answers_line(one) for one in found.answers]),
@@ -77,11 +94,15 @@ def answers_line(one: ModelTotals) -> str:
 
 def deletion_text(plan: DeletePlan, keys: Sequence[str] = ()) -> str:
     """What a deletion frees, what stays, and the `keys` that go with it."""
-    names = ", ".join(map(one_line, plan.repos))
+    names = deleted_names(plan)
     freed = f"Deleting {names} frees {size_words(plan.freed_bytes)}"
     parts = [freed if names else "Nothing of it is on this machine"]
     if plan.unfinished_bytes:
         parts.append(f"{size_words(plan.unfinished_bytes)} of it unfinished")
+    if plan.older_bytes and not plan.older:
+        parts.append(f"{size_words(plan.older_bytes)} of it in older versions")
+    if plan.prepared_bytes:
+        parts.append(f"{size_words(plan.prepared_bytes)} of it in prepared weights")
     if plan.shared_bytes:
         parts.append(f"{size_words(plan.shared_bytes)} stay, since other models share them")
     if keys:

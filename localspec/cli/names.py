@@ -1,4 +1,4 @@
-"""The type of an argument that names a model: an address of the hub is taken for the name that it holds."""
+"""The types of an argument that names a model: it is taken for the name that localspec knows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,18 @@ class ModelName(click.ParamType[str]):
     name = "text"
 
     def convert(self, value: str, *_: object) -> str:
+        from localspec.hub.typed_names import plain_name
+
+        return plain_name(value)
+
+
+class NameAnywhere(ModelName):
+    """The name of a model here, or at a server, whose names keep their case."""
+
+    def convert(self, value: str, *_: object) -> str:
         from localspec.hub.addresses import without_address
 
         return without_address(value)
 
 
-MODEL_NAME = ModelName()
+MODEL_NAME, NAME_ANYWHERE = ModelName(), NameAnywhere()

@@ -1,4 +1,4 @@
-"""Options that several commands have: how a model is loaded and how it samples, and what of them was given.
+"""Options that several commands have: how a model is loaded and how it samples, and which of them were given.
 
 Parses and loads nothing.
 """

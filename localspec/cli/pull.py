@@ -7,6 +7,7 @@ import click
 from localspec.cli.completion import pullable
 from localspec.cli.names import MODEL_NAME
 from localspec.core.errors import UsageError
+from localspec.core.requests import LEAST_CONTEXT
 from localspec.core.weight_formats import AUTO, LISTED, either
 
 DRAFT_HELP = "auto (the catalogue's drafter, else the best on the hub), none, or a repository.  [default: auto]"
@@ -26,7 +27,9 @@ def named(model: str | None) -> str:
 @click.option("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP)
 @click.option("--as", "key", default="", metavar="KEY", help="Write the model into your models.toml under this name.")
 @click.option("--quant", default=AUTO, metavar="FORMAT", help=QUANT_HELP)
-@click.option("--ctx", type=click.IntRange(2), metavar="N", help="Context length that is planned for, in tokens.")
+@click.option(
+    "--ctx", type=click.IntRange(LEAST_CONTEXT), metavar="N", help="Context length that is planned for, in tokens."
+)
 @click.option("-y", "--yes", is_flag=True, help="Download without asking; accepts a non-commercial licence.")
 @click.option("--dry-run", is_flag=True, help=DRY_RUN_HELP)
 @click.option("--wait", is_flag=True, help=WAIT_HELP)
@@ -44,10 +47,10 @@ def pull(model: str | None, as_json: bool, background: bool, stop: bool, **given
     If a download stops, what was downloaded is kept, and the same command continues it. Without MODEL, all unfinished
     downloads are continued.
     """
-    from localspec.cli.pulling import background as in_background
-    from localspec.cli.pulling.asked import asked_for
-    from localspec.cli.pulling.command import pull as run
-    from localspec.cli.pulling.unfinished import go_on
+    from localspec.cli.download import background as in_background
+    from localspec.cli.download.command import pull as run
+    from localspec.cli.download.request import asked_for
+    from localspec.cli.download.unfinished_pulls import go_on
 
     if stop:
         return in_background.stop(named(model))

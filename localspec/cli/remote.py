@@ -47,7 +47,7 @@ def find(as_json: bool) -> None:
     """
     from localspec.cli import io, remote_text
     from localspec.cli.output import print_records
-    from localspec.remote.looking import PORTS, look
+    from localspec.remote.discovery import PORTS, look
 
     found = look()
     looked = f"Looked at ports {', '.join(map(str, PORTS))}. At another: localspec remote probe http://127.0.0.1:PORT"
@@ -69,7 +69,7 @@ def find(as_json: bool) -> None:
 def add(name: str, url: str, model: str | None, key_env: str | None, kind: str | None) -> None:
     """Name a server in your models.toml. Sends it no request."""
     from localspec.cli.io import print_note
-    from localspec.config.models_writing import store_remote
+    from localspec.config.models_file import store_remote
     from localspec.models.catalog import Catalog
     from localspec.remote.address import parse
 
@@ -112,7 +112,7 @@ def probe(name: str, key_env: str | None, as_json: bool) -> None:
     from localspec.cli import io, remote_text
     from localspec.cli.output import print_records
     from localspec.models.catalog import Catalog
-    from localspec.remote.named import remote_of
+    from localspec.remote.names import remote_of
     from localspec.remote.server import find as ask
 
     server = remote_of(name, Catalog.load(), key_env=key_env or "")
@@ -128,6 +128,6 @@ def probe(name: str, key_env: str | None, as_json: bool) -> None:
 def rm(name: str) -> None:
     """Remove a server's name from your models.toml."""
     from localspec.cli.io import print_note
-    from localspec.config.models_writing import remove_remote
+    from localspec.config.models_file import remove_remote
 
     print_note(f"Removed from {remove_remote(name)}.")

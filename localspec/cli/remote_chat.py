@@ -26,7 +26,7 @@ def named_remote(model: str | None, server: str | None, key_env: str | None, kep
         if key_env:
             raise UsageError("--key-env goes with a server.", hint="Name it: --server URL")
         return None
-    from localspec.remote.named import remote_of
+    from localspec.remote.names import remote_of
 
     return remote_of(name, catalog, model=(model or "") if server else "", key_env=key_env or "")
 
@@ -45,7 +45,7 @@ def remote_tuning(settings: Config, remote: Remote, sampling: SamplingOptions) -
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
     load, name = LoadRequest(remote.title), remote.title
-    return Tuning(settings, Catalog.load(), load, name=name, said=sampling, server=name)
+    return Tuning(settings, Catalog.load(), load, name=name, chosen=sampling, server=name)
 
 
 def chat_with(remote: Remote, tuned: Tuning, system: str | None, past: OpenChat | None, **screen: Any) -> int:

@@ -28,7 +28,7 @@ from localspec.core import paths
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, HistoryError, LocalspecError
 from localspec.core.events import AnyEvent, Failure, Loading, Notice, Step
-from localspec.core.requests import GenerateRequest, LoadRequest, Reference, SamplingOptions, SpecWish
+from localspec.core.requests import GenerateRequest, LoadRequest, Reference, SamplingOptions, SpecOptions
 from localspec.core.sanitize import clean
 from localspec.core.trace import TraceEnd
 from localspec.history import History
@@ -36,12 +36,12 @@ from localspec.history.references import kept_chats
 from localspec.models.named_templates import NO_TEMPLATE
 from localspec.runtime.api import LLM, load_events
 from localspec.runtime.beams import NO_DRAFTS
-from localspec.runtime.gathered import Result
 from localspec.runtime.long_prompt import as_text, check_prompt
+from localspec.runtime.result import Result
 from localspec.runtime.sampling_defaults import check_limits, greedy
 from localspec.runtime.stats import to_dict
 from localspec.runtime.stream import Stream
-from localspec.runtime.tracing import head
+from localspec.runtime.traced_rounds import head
 from localspec.tui.chat.hints import count
 
 LONG_ENOUGH = 12  # letters of a hash
@@ -107,7 +107,7 @@ def sampling(given: SamplingOptions, layers: tuple[precedence.Layer, ...], *, be
 
 def without_drafts(load: LoadRequest, output: Output) -> LoadRequest:
     """Loads no drafter for a search of beams; a notice where one was asked for."""
-    asked = load.draft != "auto" or SpecWish.of(load.k, load.mode).mode == "on"
+    asked = load.draft != "auto" or SpecOptions.of(load.k, load.mode).mode == "on"
     if asked and load.draft != "off":
         tell(NO_DRAFTS, output)
     return replace(load, draft="off", k="auto", mode="auto")
@@ -148,8 +148,8 @@ def with_defaults(llm: LLM, request: GenerateRequest, usual: SamplingOptions) ->
 
 def is_news(notice: Notice, load: LoadRequest, output: Output) -> bool:
     """Whether a note about how this model is loaded was never shown before on this machine. Counts it as shown."""
-    said = sha256(f"{load.model} {notice.code} {notice.message}".encode()).hexdigest()[:LONG_ENOUGH]
-    return output.verbose or count(f"run.{said}") == 1
+    digest = sha256(f"{load.model} {notice.code} {notice.message}".encode()).hexdigest()[:LONG_ENOUGH]
+    return output.verbose or count(f"run.{digest}") == 1
 
 
 def completion_if_base(llm: LLM, request: GenerateRequest, output: Output) -> GenerateRequest:

@@ -53,7 +53,7 @@ def serve(model: str | None, **given: Any) -> None:
             f"The server needs {' and '.join(missing)}, which {'are' if missing[1:] else 'is'} not installed.",
             hint="Run: pip install 'localspec[serve]'",
         )
-    from localspec.cli.serving import serve_model
+    from localspec.cli.server import serve_model
 
     serve_model(model, given)
 
@@ -65,8 +65,8 @@ def ps(as_json: bool) -> None:
     waiting, and when the model is unloaded."""
     from localspec.cli import io
     from localspec.cli.output import print_records
-    from localspec.cli.serving_text import servers_table
-    from localspec.serve.running import running
+    from localspec.cli.servers_text import servers_table
+    from localspec.serve.registry import running
 
     found = running()
     if as_json:
@@ -83,13 +83,13 @@ def ps(as_json: bool) -> None:
 def stop(server: str | None, everything: bool) -> None:
     """Stop a server, by its model or port, and the answers that it is writing."""
     from localspec.cli import io
-    from localspec.serve import running
+    from localspec.serve import registry
 
     if everything and server is not None:
         raise UsageError("Give a server or --all, not both.", hint="See what runs: localspec ps")
-    found = running.running()
+    found = registry.running()
     for one in found if everything else chosen(found, server):
-        running.stop(one)
+        registry.stop(one)
         io.print_note(f"Stopped {one.address} ({one.model}).")
 
 

@@ -1,4 +1,4 @@
-"""Commands as other programs call them, and the one of ours that does the same. Parses nothing and runs nothing."""
+"""Other programs' names for commands, and our command that does the same."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from itertools import groupby
 from localspec.core.events import Origin
 from localspec.core.sanitize import clean
 from localspec.core.trace import Outcome, Proposed, TracedRound, TraceEnd, TraceHead, TraceLine
+from localspec.engine.drafters.table import kind_name
 
 WIDTH, INDENT = 80, 8
-NAMES = {"lookup": "look-up", "early-exit": "early exit", "model": "draft model", "": "unnamed"}
 WORDS: dict[Outcome, str] = {"accepted": "accepted", "rejected": "rejected", "ignored": "not tested"}
 ENDS = {"stop": "the answer was complete", "length": "it had as many tokens as were asked for"}
 ENDS |= {"context": "the context was full", "cancelled": "it was stopped", "error": "of an error"}
@@ -101,7 +101,7 @@ def drafters(proposed: Iterable[Proposed]) -> str:
 
 
 def name(kind: str) -> str:
-    return NAMES.get(kind, kind)
+    return kind_name(kind) or "unnamed"
 
 
 def source(done: TracedRound) -> str:

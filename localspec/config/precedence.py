@@ -1,6 +1,6 @@
 """Precedence: a flag, the environment, models.toml, config.toml, the built-in value. Reads no file itself.
 
-Of sampling: what is set, the preset, models.toml, config.toml, the model's own generation_config.json, and at last the
+For sampling: what is set, the preset, models.toml, config.toml, the model's own generation_config.json, and at last the
 preset `balanced`, for a model that names no temperature.
 """
 

@@ -93,16 +93,18 @@ def convert(value: Any, kind: type[Checked], at: str, known: Sequence[str]) -> C
 
 def explain(message: str, at: str, known: Sequence[str]) -> str:
     """Rewrites msgspec's message, with the setting's name first."""
-    said, _, path = message.partition(" - at `$")
-    place = ".".join(part for part in (at, path.rstrip("`").removeprefix(".")) if part)
-    if unknown := re.search(r"unknown field `([^`]*)`", said):
-        name = ".".join(part for part in (place, unknown[1]) if part)
+    sentence, _, path = message.partition(" - at `$")
+    where = ".".join(part for part in (at, path.rstrip("`").removeprefix(".")) if part)
+    if unknown := re.search(r"unknown field `([^`]*)`", sentence):
+        name = ".".join(part for part in (where, unknown[1]) if part)
         near = difflib.get_close_matches(name, [f"{at}.{field}" if at else field for field in known], n=1)
         return f"there is no setting '{name}'" + (f"; did you mean '{near[0]}'?" if near else "")
     for pattern, words in PATTERNS.items():
-        said = said.replace(f"`str` matching regex {pattern!r}", words)
-    said = re.sub(r"`([^`]*)`", lambda kinds: in_words(kinds[1]), said.replace("Invalid enum value", "there is no"))
-    return f"{place}: {said[0].lower()}{said[1:]}" if place else said
+        sentence = sentence.replace(f"`str` matching regex {pattern!r}", words)
+    sentence = re.sub(
+        r"`([^`]*)`", lambda kinds: in_words(kinds[1]), sentence.replace("Invalid enum value", "there is no")
+    )
+    return f"{where}: {sentence[0].lower()}{sentence[1:]}" if where else sentence
 
 
 def in_words(kinds: str) -> str:

@@ -1,4 +1,4 @@
-"""config.toml as records. Every field does something; what is not written is built in. Knows no file."""
+"""config.toml as records. A field that the file does not set has its built-in value. Knows no file."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def store(key: str, value: Any, file: Path | None = None) -> None:
         checked(document.unwrap(), target)
     except UsageError as fault:
         checked(before, target)  # if the file was wrong already, that is what to say
-        said = fault.message.removeprefix(f"{target}: ").replace("there is no setting", "There is no setting")
-        raise UsageError(said, hint="Nothing is written.") from fault
+        sentence = fault.message.removeprefix(f"{target}: ").replace("there is no setting", "There is no setting")
+        raise UsageError(sentence, hint="Nothing is written.") from fault
     write(document, target)
 
 

@@ -1,7 +1,5 @@
-"""Arguments against their annotations: what a function of the Python interface does not take is a UsageError that names
-it and says what it takes.
-
-Knows no argument by name, and no record.
+"""Checks arguments against annotations: a value that a function of the Python interface does not take is a UsageError
+that names the argument and says what it takes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Measurements of a model on this machine: the best setting that a sweep found.
-
-Knows nothing about how anything was measured.
-"""
+"""Measurements of a model on this machine: the best setting that a sweep found."""
 
 from __future__ import annotations
 

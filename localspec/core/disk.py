@@ -1,4 +1,4 @@
-"""How much is free on the disk of a folder. Knows no cache and no download."""
+"""Free space on the disk that holds a folder."""
 
 from __future__ import annotations
 

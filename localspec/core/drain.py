@@ -1,5 +1,4 @@
-"""Runs generators that yield progress and return a value, or passes their progress on changed. Knows nothing about what
-they make."""
+"""Runs generators that yield progress and return a value, or changes their progress on its way."""
 
 from __future__ import annotations
 

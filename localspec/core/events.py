@@ -49,7 +49,7 @@ class Proposal(Record, frozen=True):
 
 
 class Likely(Record, frozen=True):
-    """A token that could stand in a place, with its log-probability there."""
+    """A token that could stand at a position, with its log-probability there."""
 
     id: int
     text: str

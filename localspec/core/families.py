@@ -1,4 +1,4 @@
-"""The model types that localspec's own decoder computes. Knows nothing about them."""
+"""The model types that localspec's own decoder computes."""
 
 from __future__ import annotations
 

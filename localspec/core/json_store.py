@@ -1,4 +1,4 @@
-"""A small JSON file of the state folder: a value for each key. A damaged file is an empty one; it is written whole."""
+"""A small JSON file in the state folder: one value per key, written whole. A damaged file counts as empty."""
 
 from __future__ import annotations
 

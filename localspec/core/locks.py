@@ -1,6 +1,6 @@
 """A lock that a process holds by having a file open: the system releases it when the process ends, however it ends.
 
-Where there are no locks (Windows, some disks) everyone gets one. Knows nothing about what is locked.
+Where there are no locks (Windows, some disks) everyone gets one.
 """
 
 from __future__ import annotations

@@ -124,6 +124,11 @@ def hints_file() -> Path:
     return state_dir() / "hints.json"
 
 
+def chosen_formats_file() -> Path:
+    """The file of the weight formats that the user chose in the chat, by the model's name."""
+    return state_dir() / "chosen-formats.json"
+
+
 def downloads_file() -> Path:
     """The file of the downloads that wait or are not complete."""
     return state_dir() / "downloads.json"

@@ -22,6 +22,7 @@ PROBE_EVERY = 16  # rounds
 ProbeEvery = Annotated[int, msgspec.Meta(ge=2, le=4096)]
 RANDOM_SEED = -1  # a new one every time, also where an option of lower precedence has a seed
 MAX_DRAFT = 16  # tokens
+LEAST_CONTEXT = 32  # tokens; a template alone takes more than half of them
 MOST_BEAMS = 64
 MOST_LIKELIEST = 20  # log-probabilities beside a token's own; as many as OpenAI gives
 MOST_TOKENS = 1 << 20  # of one answer, where the user sets a limit
@@ -228,7 +229,7 @@ SAMPLING_FIELDS = {
 }
 
 
-class SpecWish(Record, frozen=True, tag="steer"):
+class SpecOptions(Record, frozen=True, tag="steer"):
     """How to draft from the next round on. Auto: the policy decides, and may decide not to. On: always, by `k` tokens;
     "auto" leaves how many to the policy. Off: never."""
 
@@ -240,14 +241,14 @@ class SpecWish(Record, frozen=True, tag="steer"):
         """The mode that a draft length implies, unless another is given; 0 is off in any."""
         if k == 0:
             return cls("off")
-        said = cls() if k == "auto" else cls("on", k)
-        return said if mode == "auto" else cls(mode, said.k)
+        options = cls() if k == "auto" else cls("on", k)
+        return options if mode == "auto" else cls(mode, options.k)
 
     @property
-    def checked(self) -> SpecWish:
+    def checked(self) -> SpecOptions:
         """The same with a valid length; on with 0 is off. UsageError for a length that is none."""
         k = draft_length(self.k)
-        return SpecWish.of(k) if self.mode == "on" and k != "auto" else SpecWish(self.mode, k)
+        return SpecOptions.of(k) if self.mode == "on" and k != "auto" else SpecOptions(self.mode, k)
 
 
 class ChangeDrafter(Record, frozen=True, tag="drafter"):
@@ -300,14 +301,14 @@ class Reference(Record, frozen=True):
 class GenerateRequest(Record, frozen=True, tag="ask"):
     """Answer a conversation, or continue a text: exactly one of `messages` and `prompt`.
 
-    `continues`: the last message is the assistant's, and goes on where it was cut. `wish` sets aside, for this answer,
+    `continues`: the last message is the assistant's, and goes on where it was cut. `spec` sets aside, for this answer,
     how the engine speculates; `speculate` does so, too, and without probes: with drafts or without; with `exit_layer`
     the target's first layers draft it, whatever the usual drafter. `draft_probabilities`: rejected proposals come with
     both probabilities, which costs a little time.
     `template` replaces the model's own. `references`: texts that a look-up may copy from, of a kind the newest first;
     they change no answer. `beams`: so many texts are searched for the likeliest, without drafts; 1 is no search.
     `logprobs`: tokens come with their log-probabilities to the target, before temperature and cuts, and with those of
-    so many of the likeliest in their place.
+    so many of the likeliest at their position.
     """
 
     messages: tuple[Message, ...] | None = None
@@ -316,7 +317,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     stop: tuple[str, ...] = ()
     sampling: SamplingOptions = SamplingOptions()
     continues: bool = False
-    wish: SpecWish | None = None
+    spec: SpecOptions | None = None
     speculate: bool | None = None
     exit_layer: int | None = None
     draft_probabilities: bool = False

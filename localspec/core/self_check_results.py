@@ -1,6 +1,6 @@
 """Remembers the largest error that each self-check measured on this machine, by a fingerprint of all it depends on.
 
-Knows nothing about what is compared, and not which error is too large.
+Knows neither what is compared nor which error is too large.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Parses and formats sizes such as 8GB, 500 MB, 1.5GiB. Knows nothing about what they are sizes of."""
+"""Parses and formats sizes such as 8GB, 500 MB, 1.5GiB."""
 
 from __future__ import annotations
 

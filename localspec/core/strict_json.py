@@ -1,7 +1,4 @@
-"""Reads untrusted JSON: bounded in size, depth and numbers, no key twice; any fault is a CheckpointError with the file.
-
-Knows nothing about what the files mean.
-"""
+"""Reads untrusted JSON: bounded in size, depth and numbers, no key twice. Faults name the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads text files of ours; an error is one sentence. Knows no format."""
+"""Reads localspec's own text files; an error is one sentence. Knows no format."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class TraceHead(Event, frozen=True, tag="trace"):
 
 class TracedRound(Event, frozen=True, tag="round"):
     """One round. `own` None: the answer ended inside the draft. `bucket` and `origin` are those of the offer that was
-    drafted, None where there was none or it has none."""
+    drafted, or of the look-up's that was grafted on it; None where there was none or it has none."""
 
     proposed: tuple[Proposed, ...]
     own: Own | None

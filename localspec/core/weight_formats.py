@@ -1,7 +1,7 @@
 """The weight formats: one row for each on each class of device. A new format is a row here and what computes it.
 
-Everything else asks this table: what --quant and the files may name, what "auto" tries, what a weight takes. What a
-row's kernel is stands in loading/kernels.py. Knows no tensors.
+Everything else asks this table: what --quant and the files may name, what "auto" tries, what a weight takes. The
+kernels that rows name are in loading/kernels.py. Knows no tensors.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def accept_block(
     index, one = drafted.unsqueeze(-1), torch.ones_like(p[..., 0, 0])
     ratio = (p[..., :-1, :].gather(-1, index) / q.gather(-1, index)).squeeze(-1)
     scales = [one]  # the chance to keep the first 0, 1, … tokens, whatever follows them
-    for place in range(drafted.shape[-1]):
-        scales.append((scales[-1] * ratio[..., place]).clamp_max(1).nan_to_num(0.0))
+    for position in range(drafted.shape[-1]):
+        scales.append((scales[-1] * ratio[..., position]).clamp_max(1).nan_to_num(0.0))
     scale = torch.stack(scales, dim=-1)
     p, q = scale.unsqueeze(-1) * p, with_none(q)
     rest = (p - q).clamp_min(0).sum(-1)

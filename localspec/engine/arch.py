@@ -15,7 +15,7 @@ from localspec.core.errors import REPEAT, CheckpointError
 from localspec.core.families import FAMILIES
 from localspec.models.named_fields import is_named
 from localspec.models.prequantised.config import read_rules
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 
 Config = Mapping[str, Any]  # Any: config.json is a stranger's
 log = logging.getLogger(__name__)

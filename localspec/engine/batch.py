@@ -7,31 +7,29 @@ Orca, iteration-level scheduling: Yu et al., OSDI 2022.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from time import perf_counter
-from typing import Final
 from weakref import WeakSet
 
 from greenlet import getcurrent, greenlet
 
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.passes import Batched, Pass, Result, alone
+from localspec.engine.pieces import LEAST_READ, Pieces
 from localspec.engine.protocols import Forward, Sized
-
-STEP_SECONDS: Final = 0.07  # of a step in which prompts are read while others write
-LEAST_READ: Final = 16  # rows of prompts in such a step, however slow they are; a drafter that reads fewer drafts
 
 
 class Batch:
     """The tasks of one target, whose decoders `join`, the target's own first. It belongs to one thread."""
 
     def __init__(self) -> None:
+        self._new: list[tuple[greenlet, Result | Exception | None]] = []
         self._ready: list[tuple[greenlet, Result | Exception | None]] = []
         self._waiting: list[tuple[greenlet, Pass]] = []
         self._decoders: WeakSet[Batched] = WeakSet()  # a drafter that is dropped frees its memory
         self._weights: Sized | None = None  # the target's
-        self._rows_per_second: dict[int, float] = {}  # of prompts, by weights
+        self._pieces: defaultdict[int, Pieces] = defaultdict(Pieces)  # by weights
         self.last: Forward | None = None
 
     def join(self, decoder: Batched) -> None:
@@ -42,14 +40,14 @@ class Batch:
 
     def __len__(self) -> int:
         """How many tasks there are."""
-        return len(self._ready) + len(self._waiting)
+        return len(self._new) + len(self._ready) + len(self._waiting)
 
     @property
     def others(self) -> int:
         """Rows that other tasks have in the next whole forward: those they ask for already, or one; none while their
         drafters read a prompt."""
         asked = [self._is_drafting(one) if self._is_draft(one) else len(one) for _, one in self._waiting]
-        return sum(asked) + len(self._ready)
+        return sum(asked) + len(self._new) + len(self._ready)
 
     @property
     def is_reading(self) -> bool:
@@ -58,7 +56,7 @@ class Batch:
 
     def start(self, work: Callable[[], object]) -> None:
         """Begins a task at the next step, which raises what the task does not catch."""
-        self._ready.append((greenlet(work), None))
+        self._new.append((greenlet(work), None))
 
     def step(self) -> bool:
         """Runs every task to its next forward, and computes what waits. False where no task is left."""
@@ -76,10 +74,10 @@ class Batch:
 
     def close(self) -> None:
         """Ends all tasks where they wait; their decoders compute alone again."""
-        for task, _ in (*self._ready, *self._waiting):
+        for task, _ in (*self._new, *self._ready, *self._waiting):
             if task:  # one that has begun
                 task.throw()
-        self._ready, self._waiting = [], []
+        self._new, self._ready, self._waiting = [], [], []
         for decoder in self._decoders:
             decoder.compute = alone
 
@@ -96,8 +94,9 @@ class Batch:
         return task.parent.switch()  # type: ignore[no-any-return]
 
     def _run_tasks(self) -> None:
-        while self._ready:
-            task, result = self._ready.pop(0)
+        """New ones go first: the others then know that a prompt is read before they choose their drafts."""
+        while self._new or self._ready:
+            task, result = (self._new or self._ready).pop(0)
             task.parent = getcurrent()
             if isinstance(result, Exception):
                 task.throw(result)
@@ -128,21 +127,22 @@ class Batch:
 
     def _most(self, weights: int, readers: Counter[int]) -> int:
         """Rows of prompts that these weights may read in a step; a drafter has the time that the target leaves."""
-        writing = sum([len(one) for _, one in self._waiting if not self._is_prompt(one)])
+        writing = [len(one) for _, one in self._waiting if not self._is_prompt(one)]
         if not writing:
             return PREFILL_CHUNK
-        rate = self._rows_per_second.get(weights, 0.0)
         if weights == id(self._weights):
-            return max(LEAST_READ, int(rate * STEP_SECONDS) - writing)
-        taken = STEP_SECONDS if id(self._weights) in readers or self.last is None else self.last.seconds
-        return max(LEAST_READ, int(rate * (STEP_SECONDS - taken)))
+            return self._pieces[weights].most(len(writing), sum(writing) - len(writing))
+        if self.last is None or id(self._weights) in readers:
+            return LEAST_READ
+        return self._pieces[weights].behind(self.last.seconds)
 
     def _measure(self, passes: Sequence[Pass], seconds: float) -> None:
-        rows, is_mixed = sum(map(len, passes)), any(one.unread for one in passes)
+        rows, read = sum(map(len, passes)), sum([len(one) for one in passes if one.unread])
+        writers = sum([not one.unread for one in passes])
         if not self._is_draft(passes[0]):
-            self.last = Forward(rows, seconds, is_mixed=is_mixed)
-        if is_mixed and rows >= LEAST_READ:
-            self._rows_per_second[id(passes[0].decoder.weights)] = rows / max(seconds, 1e-9)
+            self.last = Forward(rows, seconds, is_mixed=read > 0)
+        pieces = self._pieces[id(passes[0].decoder.weights)]
+        pieces.observe(max(seconds, 1e-9), read=read, writers=writers, drafted=rows - read - writers)
 
     def _take(self, task: greenlet, part: Pass, result: Result | Exception) -> None:
         """A task goes on with its result, or waits for the rest of its pass."""

@@ -25,7 +25,7 @@ from localspec.engine.session import Session, common_prefix_length
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """A text behind the prompt, the sum of its tokens' log-probabilities, and the place of the beam it goes on from."""
+    """A text behind the prompt, the sum of its tokens' log-probabilities, and the index of the beam it goes on from."""
 
     tokens: tuple[int, ...] = ()
     score: float = 0.0
@@ -69,10 +69,10 @@ class Search:
     def _best(self, log_probs: Tensor, count: int) -> list[Beam]:
         scores = log_probs + log_probs.new_tensor([beam.score for beam in self.running])[:, None]
         best = scores.flatten().topk(min(count, scores.numel()))
-        places = [divmod(index, scores.shape[1]) for index in best.indices.tolist()]
+        parts = [divmod(index, scores.shape[1]) for index in best.indices.tolist()]
         return [
             Beam((*self.running[parent].tokens, token), score, parent)
-            for (parent, token), score in zip(places, best.values.tolist(), strict=True)
+            for (parent, token), score in zip(parts, best.values.tolist(), strict=True)
         ]
 
     def _ends(self, beam: Beam) -> bool:
@@ -104,28 +104,28 @@ class Views:
 
     def go_on(self, parents: Sequence[int]) -> None:
         """Puts the views in order: each goes on from the text of its parent, whose first child keeps its cache."""
-        free = [place for place in range(len(self.decoders)) if place not in parents]
+        free = [index for index in range(len(self.decoders)) if index not in parents]
         order: list[int] = []
         for parent in parents:
             order.append(parent if parent not in order else self._copy(parent, free.pop()))
-        self.decoders = [self.decoders[place] for place in (*order, *free)]
-        self.texts = [self.texts[place] for place in (*order, *free)]
+        self.decoders = [self.decoders[index] for index in (*order, *free)]
+        self.texts = [self.texts[index] for index in (*order, *free)]
 
     def hand_over(self, tokens: Sequence[int]) -> None:
         """Gives the target what a view has of this text, so that a prompt that begins with it is not read again."""
-        held, best = max((self._common(place, tokens), place) for place in range(len(self.decoders)))
+        held, best = max((self._common(index, tokens), index) for index in range(len(self.decoders)))
         self.target.cache.take(self.decoders[best].cache, self.prompt, min(held, self.prompt + len(tokens)))
 
-    def _copy(self, parent: int, place: int) -> int:
+    def _copy(self, parent: int, index: int) -> int:
         source, text = self.decoders[parent], self.texts[parent]
-        self.decoders[place].cache.take(source.cache, self._common(place, text), source.length)
-        self.texts[place] = text
-        return place
+        self.decoders[index].cache.take(source.cache, self._common(index, text), source.length)
+        self.texts[index] = text
+        return index
 
-    def _common(self, place: int, tokens: Sequence[int]) -> int:
+    def _common(self, index: int, tokens: Sequence[int]) -> int:
         """Positions of the view that the text has, too; the prompt's last token is the first that was forwarded."""
-        equal = self.prompt + 1 + common_prefix_length(self.texts[place], tokens)
-        return min(equal, self.decoders[place].length)
+        equal = self.prompt + 1 + common_prefix_length(self.texts[index], tokens)
+        return min(equal, self.decoders[index].length)
 
 
 def beam_search(

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import EngineError
-from localspec.models.prequantised.stored import FourBitType
+from localspec.models.prequantised.stored_format import FourBitType
 
 BLOCK = 64  # weights that share a scale, and what slabs of rows must be whole multiples of
 OUTER_BLOCK = 256  # scales that share one: bitsandbytes' fused kernels know no other

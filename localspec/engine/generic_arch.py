@@ -11,7 +11,7 @@ from localspec.core.errors import CheckpointError
 from localspec.core.families import FAMILIES
 from localspec.core.weight_formats import FLOATS, SMALLEST_ANYWHERE
 from localspec.engine.arch import ELSE, Arch, Config, read_arch, size
-from localspec.models.prequantised.stored import is_gptq, method_of, refuse_mlx, stored_format
+from localspec.models.prequantised.stored_format import is_gptq, method_of, refuse_mlx, stored_format
 
 # Keys and values are cached by position, so tokens can be rolled back.
 REWINDING = frozenset(

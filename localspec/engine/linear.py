@@ -30,7 +30,7 @@ from localspec.engine.four_bit import (
     unpacked,
     with_scales,
 )
-from localspec.models.prequantised.stored import FOUR_BIT, FourBitType
+from localspec.models.prequantised.stored_format import FOUR_BIT, FourBitType
 
 FUSED_ROWS = (
     64  # beyond them a CPU is faster with floats: its fused product takes as long for the 500th row as the first

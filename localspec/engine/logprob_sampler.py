@@ -1,4 +1,4 @@
-"""Records how probable each committed token was to the target, and which tokens were the likeliest in its place.
+"""Records how probable each committed token was to the target, and which tokens were the likeliest at its position.
 
 Wraps another sampler, which chooses every token. It costs a softmax for each committed token, so it is used on request
 only.

@@ -47,17 +47,27 @@ class Offer:
     bucket: int = 0
     origin: Origin | None = None
 
+    def first(self, count: int) -> Offer:
+        """The offer with its first tokens alone."""
+        return replace(self, most=min(self.most, count), tokens=self.tokens[:count])
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """Which offer is drafted in the next round, and how many tokens of it; without an offer, whatever there is.
 
-    `graft`: looked-up tokens; where they begin with the k drafted ones, the rest of them follow in the draft.
+    `graft`: what a look-up offers; where its tokens begin with the k drafted ones, the rest of them follow in the
+    draft.
     """
 
     k: int = 0
     offer: Offer | None = None
-    graft: tuple[int, ...] = ()
+    graft: Offer | None = None
+
+    @property
+    def most(self) -> int:
+        """Tokens of the draft, at most."""
+        return self.k if self.graft is None else max(self.k, len(self.graft.tokens))
 
 
 PLAIN = Choice()
@@ -93,7 +103,7 @@ class DraftProbabilities:
 
 
 Logprobs = tuple[tuple[int, float], ...]
-"""Ids with their log-probabilities in one token's place: its own first, then the likeliest."""
+"""Ids with their log-probabilities at one token's position: its own first, then the likeliest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +134,17 @@ class Round:
     @property
     def drafted(self) -> int:
         return len(self.draft)
+
+    @property
+    def copied(self) -> Offer | None:
+        """The look-up's offer that tokens of the draft are copied from: the one that was drafted, or what was grafted
+        on another's; None where none is."""
+        offer = self.choice.offer
+        if offer is None or not self.draft:
+            return None
+        if offer.tokens:
+            return offer
+        return self.choice.graft if self.drafters and self.drafters[-1] != offer.drafter else None
 
 
 class Target(Protocol):

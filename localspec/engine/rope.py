@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from localspec.engine.arch import Arch
-from localspec.engine.foreign import transformers_faults
+from localspec.engine.transformers_faults import transformers_faults
 
 
 def frequencies(arch: Arch, context: int) -> tuple[Tensor, float]:

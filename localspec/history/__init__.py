@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any  # Any: a module's attributes
 
-from localspec.history.attached import with_attachments
+from localspec.history.attachments import with_attachments
 from localspec.history.export import FORMATS, Format, export
 from localspec.history.records import (
     Answer,
@@ -31,7 +31,6 @@ from localspec.history.titles import title_of
 from localspec.history.tree import Tree
 from localspec.history.turns import (
     OWN,
-    Abandoned,
     Answered,
     Asked,
     Edited,
@@ -42,22 +41,23 @@ from localspec.history.turns import (
     Opened,
     Removed,
     Shortened,
+    Sought,
     Titled,
     Update,
+    Written,
 )
 
 if TYPE_CHECKING:
-    from localspec.history.peek import peek
+    from localspec.history.listing import peek
     from localspec.history.recall import recall
     from localspec.history.store import History
     from localspec.history.writer import Writer
 
-DOORS = {"History": "store", "Writer": "writer", "peek": "peek", "recall": "recall"}
+DOORS = {"History": "store", "Writer": "writer", "peek": "listing", "recall": "recall"}
 
 __all__ = [
     "FORMATS",
     "OWN",
-    "Abandoned",
     "Answer",
     "Answered",
     "Asked",
@@ -79,6 +79,7 @@ __all__ = [
     "Removed",
     "Setting",
     "Shortened",
+    "Sought",
     "Status",
     "StoredMessage",
     "Titled",
@@ -88,6 +89,7 @@ __all__ = [
     "Update",
     "WhenFull",
     "Writer",
+    "Written",
     "export",
     "first_line",
     "peek",
@@ -102,5 +104,5 @@ def __getattr__(name: str) -> Any:
     if name not in DOORS:
         raise AttributeError(f"module 'localspec.history' has no attribute '{name}'")
     found = getattr(import_module(f"localspec.history.{DOORS[name]}"), name)
-    globals()[name] = found  # else `peek` and `recall` would name the modules from now on
+    globals()[name] = found  # else `recall` would name the module from now on
     return found

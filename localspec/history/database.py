@@ -124,9 +124,13 @@ class Database:
             return result
 
         result = self.write(thorough)
-        with self._lock, suppress(sqlite3.Error):  # while another program reads the log, it is emptied later
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        self.empty_log()
         return result
+
+    def empty_log(self) -> None:
+        """Leaves nothing of what was deleted in the log; while another program reads that, it is emptied later."""
+        with self._lock, suppress(sqlite3.Error):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     def close(self) -> None:
         with self._lock, suppress(sqlite3.Error):

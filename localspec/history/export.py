@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import msgspec
 
 from localspec.core.events import Step
-from localspec.history.attached import with_attachments
+from localspec.history.attachments import with_attachments
 from localspec.history.provenance import edited_steps
 from localspec.history.records import OpenChat, StoredMessage
 

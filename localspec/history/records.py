@@ -95,11 +95,14 @@ class Attachment(Record, frozen=True):
 
 class Unsent(Record, frozen=True):
     """A message that was written and not sent, with what was attached to it. `server`: to which it would have gone, ""
-    for a model on this machine."""
+    for a model on this machine. `edits`: the message of which it was to be another version. `id` is its row's, 0 for
+    one that is not in the history yet."""
 
     content: str
     attachments: tuple[Attachment, ...] = ()
     server: str = ""
+    edits: int | None = None
+    id: int = 0
 
 
 class Generation(Record, frozen=True):

@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 from localspec.core.requests import Message, Reference
-from localspec.history.attached import with_attachments
+from localspec.history.attachments import with_attachments
 from localspec.history.records import Attachment, OpenChat
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ A damaged field costs that detail, never the message.
 
 from __future__ import annotations
 
+import os
 import secrets
 import sqlite3
 from collections import defaultdict
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from localspec.core.events import Stats
+from localspec.core.process import Process
 from localspec.history.provenance import pack
 from localspec.history.records import (
     ID_LENGTH,
@@ -52,10 +54,14 @@ INSERT INTO message(conversation_id, parent_id, role, content, status, created_a
 OF_CHAT = (
     "conversation_id IS ? AND (conversation_id IS NOT NULL OR server = ?)"  # what was written for one goes to no other
 )
-UNSENT = f"SELECT content, attachments_json FROM unsent WHERE {OF_CHAT} ORDER BY id"
+UNSENT = f"""
+SELECT id, content, attachments_json, server, pid, pid_began,
+  (SELECT message.id FROM message WHERE message.id = edits AND conversation_id = unsent.conversation_id) AS edits
+FROM unsent WHERE {OF_CHAT} ORDER BY id
+"""
 KEEP_UNSENT = """
-INSERT INTO unsent(conversation_id, content, attachments_json, server)
-VALUES ((SELECT id FROM conversation WHERE id = ?), ?, ?, ?)
+INSERT INTO unsent(conversation_id, content, attachments_json, server, edits, pid, pid_began)
+VALUES ((SELECT id FROM conversation WHERE id = ?), ?, ?, ?, ?, ?, ?)
 """
 ATTACHMENTS = """
 SELECT message_id, path, mime, sha256, text FROM attachment
@@ -183,18 +189,26 @@ def has_chats(db: sqlite3.Connection) -> bool:
     return bool(db.execute("SELECT EXISTS (SELECT 1 FROM conversation)").fetchone()[0])
 
 
-def insert_unsent(db: sqlite3.Connection, chat_id: str | None, unsent: Unsent) -> None:
-    attachments = msgspec.json.encode(unsent.attachments).decode()
-    db.execute(KEEP_UNSENT, (chat_id, unsent.content, attachments, unsent.server))
+def insert_unsent(db: sqlite3.Connection, chat_id: str | None, unsent: Unsent, writer: Process | None) -> int:
+    """Adds it, and returns its id. `writer`: the program in whose prompt it is, None for one that was left."""
+    row = (chat_id, unsent.content, encoded(unsent.attachments), unsent.server, unsent.edits)
+    added = db.execute(KEEP_UNSENT, (*row, *((writer.pid, writer.began) if writer else (None, None))))
+    return int(added.lastrowid or 0)
 
 
-def take_unsent(db: sqlite3.Connection, chat_id: str | None, server: str) -> Unsent | None:
-    """Takes it out; two programs may have kept one each."""
-    found = db.execute(UNSENT, (chat_id, server)).fetchall()
-    db.execute(f"DELETE FROM unsent WHERE {OF_CHAT}", (chat_id, server))
-    attached: list[Attachment] = []
-    for row in found:
-        with suppress(msgspec.DecodeError):
-            attached += msgspec.json.decode(row["attachments_json"], type=tuple[Attachment, ...])
-    content = "\n\n".join(row["content"] for row in found if row["content"])
-    return Unsent(content, tuple(attached), server) if found else None
+def drop_unsent(db: sqlite3.Connection, ids: Iterable[int]) -> None:
+    """Deletes these, but what another program has written since: an id is given away again."""
+    for each in ids:
+        found = db.execute("SELECT pid, pid_began FROM unsent WHERE id = ?", (each,)).fetchone()
+        if found is not None and not is_elsewhere(found):
+            db.execute("DELETE FROM unsent WHERE id = ?", (each,))
+
+
+def is_elsewhere(row: sqlite3.Row) -> bool:
+    """Whether another program has it in its prompt."""
+    return row["pid"] not in (None, os.getpid()) and Process(row["pid"], row["pid_began"] or 0.0).is_alive
+
+
+def as_unsent(row: sqlite3.Row) -> Unsent:
+    attached = decoded(row["attachments_json"], tuple[Attachment, ...], ())
+    return Unsent(row["content"], attached, row["server"], row["edits"], row["id"])

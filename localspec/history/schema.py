@@ -101,6 +101,13 @@ def m009_unsent_to_a_server(db: sqlite3.Connection) -> None:
     db.execute("ALTER TABLE unsent ADD COLUMN server TEXT NOT NULL DEFAULT ''")
 
 
+@migration
+def m010_unsent_while_it_is_written(db: sqlite3.Connection) -> None:
+    """Adds which message it edits, and in the prompt of which program it is now."""
+    for column in ("edits INTEGER", "pid INTEGER", "pid_began REAL"):
+        db.execute(f"ALTER TABLE unsent ADD COLUMN {column}")
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,

@@ -14,6 +14,7 @@ from typing import Self, Unpack
 from localspec.core import paths
 from localspec.core.errors import NoSuchChat
 from localspec.core.events import Step
+from localspec.core.process import Process
 from localspec.history import rows
 from localspec.history.open_file import open_database
 from localspec.history.provenance import unpack
@@ -88,8 +89,11 @@ class History:
             raise NoSuchChat(f"There is no chat '{chat_id}'.", hint="List the chats: localspec history ls")
         return OpenChat(rows.as_chat(found[0]), Tree(rows.as_messages(messages, attached)))
 
-    def begin(self, chat: NewChat, question: str, *, attachments: tuple[Attachment, ...] = ()) -> StoredMessage:
-        """Creates a chat with its first question: an empty one is never saved."""
+    def begin(
+        self, chat: NewChat, question: str, *, attachments: tuple[Attachment, ...] = (), sends: tuple[int, ...] = ()
+    ) -> StoredMessage:
+        """Creates a chat with its first question: an empty one is never saved. `sends`: ids of what was kept unsent and
+        is this."""
 
         def work(db: sqlite3.Connection) -> StoredMessage:
             chat_id, at = rows.new_id(), now()
@@ -98,13 +102,20 @@ class History:
                 "VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (chat_id, chat.title, at, at, chat.model_key, chat.preset, chat.system),
             )
+            rows.drop_unsent(db, sends)
             return rows.insert_message(db, StoredMessage.unsaved(chat_id, "user", question, attachments=attachments))
 
         return self._database.write(work)
 
-    def append(self, message: StoredMessage) -> StoredMessage:
-        """Adds the message below its parent, beside others for a retry or an edit, and makes it the chat's head."""
-        return self._database.write(lambda db: rows.insert_message(db, message))
+    def append(self, message: StoredMessage, *, sends: tuple[int, ...] = ()) -> StoredMessage:
+        """Adds the message below its parent, beside others for a retry or an edit, and makes it the chat's head.
+        `sends`: ids of what was kept unsent and is this."""
+
+        def work(db: sqlite3.Connection) -> StoredMessage:
+            rows.drop_unsent(db, sends)
+            return rows.insert_message(db, message)
+
+        return self._database.write(work)
 
     def save(self, message_id: int, answer: Answer) -> None:
         """Replaces what was saved of an answer by the answer so far, or by the finished one."""
@@ -149,15 +160,25 @@ class History:
 
         self._database.erase(work)
 
-    def keep_unsent(self, chat_id: str | None, unsent: Unsent) -> None:
-        """Keeps a message for this chat, or for a new one where that is gone or not begun."""
-        self._database.write(lambda db: rows.insert_unsent(db, chat_id, unsent))
+    def keep_unsent(
+        self, chat_id: str | None, *unsent: Unsent, instead_of: tuple[int, ...] = (), writer: Process | None = None
+    ) -> tuple[int, ...]:
+        """Keeps messages for this chat, or for a new one where that is gone or not begun, in place of those with these
+        ids; returns the new ids. `writer`: the program in whose prompt they are; None for what was left."""
 
-    def take_unsent(self, chat_id: str | None, server: str = "") -> Unsent | None:
-        """What was not sent in this chat, or to this server in none, which is then no longer kept."""
-        if not self._database.read(f"{rows.UNSENT} LIMIT 1", (chat_id, server)):
-            return None
-        return self._database.erase(lambda db: rows.take_unsent(db, chat_id, server))
+        def work(db: sqlite3.Connection) -> tuple[int, ...]:
+            rows.drop_unsent(db, instead_of)
+            return tuple(rows.insert_unsent(db, chat_id, one, writer) for one in unsent)
+
+        kept = self._database.write(work)
+        if instead_of and not unsent:  # whoever deletes it wants it gone
+            self._database.empty_log()
+        return kept
+
+    def unsent(self, chat_id: str | None, server: str = "") -> tuple[Unsent, ...]:
+        """What was not sent in this chat, or to this server in none, and is in no other program's prompt."""
+        found = self._database.read(rows.UNSENT, (chat_id, server))
+        return tuple(rows.as_unsent(row) for row in found if not rows.is_elsewhere(row))
 
     def delete_message(self, message_id: int) -> None:
         """Deletes the message and all below it, on every branch."""

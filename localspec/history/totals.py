@@ -1,4 +1,5 @@
-"""Sums over the history, by model, drafter and weight format: a trial of one marks no other.
+"""Sums over the history for each combination of model, drafter and weight format, so that a trial does not
+change another's figures.
 
 Knows the tables, and no rates: those are properties of the records.
 """

@@ -10,8 +10,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from localspec.core.errors import NoSuchChat
 from localspec.core.events import Notice, Record
+from localspec.core.process import this
 from localspec.history.records import Answer, Attachment, Chat, NewChat, StoredMessage, Unsent, WhenFull, gone
 
 if TYPE_CHECKING:
@@ -90,10 +93,21 @@ class Opened(Record, frozen=True):
     chat: Chat
 
 
-class Abandoned(Record, frozen=True):
-    """The chat is left with a message that was not sent."""
+class Written(Record, frozen=True):
+    """What is in the prompt and was not sent, in place of what this program kept of it and, by their ids, of what it
+    `took` from an earlier one. `is_left`: the chat is left with it."""
 
-    unsent: Unsent
+    unsent: tuple[Unsent, ...]
+    took: tuple[int, ...] = ()
+    is_left: bool = False
+
+
+class Sought(Record, frozen=True):
+    """A request for what was not sent in this chat, or to this server in a new one: `reply` is called with it once
+    every update before this one is written."""
+
+    server: str
+    reply: Callable[[tuple[Unsent, ...]], object]
 
 
 class Located(Record, frozen=True):
@@ -103,7 +117,19 @@ class Located(Record, frozen=True):
 
 
 Update = (
-    Asked | Answered | Edited | Moved | Removed | Instructed | Shortened | Titled | Left | Opened | Abandoned | Located
+    Asked
+    | Answered
+    | Edited
+    | Moved
+    | Removed
+    | Instructed
+    | Shortened
+    | Titled
+    | Left
+    | Opened
+    | Written
+    | Sought
+    | Located
 )
 
 
@@ -114,6 +140,7 @@ class Turns:
         self._chat_id: str | None = None
         self._kind: tuple[str, str | None] | None = None
         self._rows: dict[int, int] = {}  # of the ids that are our own
+        self._unsent: tuple[int, ...] = ()  # the rows of what is in the prompt
         self._continue(chat)
 
     def write(self, history: History, update: Update) -> Notice | None:
@@ -145,8 +172,10 @@ class Turns:
                 self._continue(None)
             case Opened():
                 self._continue(update.chat)
-            case Abandoned():
-                history.keep_unsent(self._chat_id, update.unsent)
+            case Written():
+                self._keep(history, update)
+            case Sought():
+                update.reply(history.unsent(self._chat_id, update.server))
             case Located():
                 update.reply(self._chat_id)
 
@@ -154,7 +183,7 @@ class Turns:
         before, message = self._chat_id, self._asked(history, asked)
         if message.chat_id != before:
             self._rows.clear()
-        self._chat_id, self._rows[asked.id] = message.chat_id, message.id
+        self._chat_id, self._rows[asked.id], self._unsent = message.chat_id, message.id, ()
         self._kind = (asked.chat.model_key, asked.chat.preset)
         return ANEW if before not in (None, message.chat_id) else None
 
@@ -166,8 +195,8 @@ class Turns:
                     history.change(self._chat_id, model_key=asked.chat.model_key, preset=asked.chat.preset)
                 parent, attached = self._row(asked.parent), asked.attachments
                 message = StoredMessage.unsaved(self._chat_id, "user", asked.question, parent, attachments=attached)
-                return history.append(message)
-        return history.begin(asked.chat, asked.question, attachments=asked.attachments)
+                return history.append(message, sends=self._unsent)
+        return history.begin(asked.chat, asked.question, attachments=asked.attachments, sends=self._unsent)
 
     def _save(self, history: History, chat_id: str, answered: Answered) -> None:
         try:
@@ -185,6 +214,13 @@ class Turns:
             self._rows[edited.id] = history.append(message).id
         except NoSuchChat as fault:
             raise self._ended(fault) from fault
+
+    def _keep(self, history: History, written: Written) -> None:
+        """A message that is edited is known by its row, or is gone: then what was made of it is a new one."""
+        unsent = [replace(one, edits=self._rows.get(one.edits or 0, one.edits)) for one in written.unsent]
+        instead_of, writer = (*self._unsent, *written.took), None if written.is_left else this()
+        kept = history.keep_unsent(self._chat_id, *unsent, instead_of=instead_of, writer=writer)
+        self._unsent = () if written.is_left else kept
 
     def _ended(self, fault: NoSuchChat) -> NoSuchChat:
         """The chat was deleted elsewhere: the next question starts another."""
@@ -216,3 +252,4 @@ class Turns:
         self._chat_id = chat.id if chat else None
         self._kind = (chat.model_key, chat.preset) if chat else None
         self._rows.clear()
+        self._unsent = ()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from localspec.core.errors import LocalspecError, NoSuchChat
 from localspec.core.events import Notice, Step
-from localspec.history.records import Chat, Unsent
+from localspec.history.records import Chat
 from localspec.history.turns import Answered, Turns, Update
 
 if TYPE_CHECKING:
@@ -30,8 +30,7 @@ LATE = Notice("warning", "history", "Saving took too long: the end of this chat 
 
 
 class Writer:
-    """Saves a running chat; `chat` is the one to continue. Its thread writes; any may call `steps` and
-    `take_unsent`."""
+    """Saves a running chat; `chat` is the one to continue. Its thread writes; any may call `steps`."""
 
     def __init__(self, path: Path | None = None, *, chat: Chat | None = None) -> None:
         self._path = path
@@ -60,12 +59,6 @@ class Writer:
         with suppress(LocalspecError):
             return history.steps(message_id) if (history := self._opened()) else ()
         return ()
-
-    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
-        """What was not sent in this chat, or in none, once the history is open. May wait; never raises."""
-        with suppress(LocalspecError):
-            return history.take_unsent(chat_id, server) if (history := self._opened()) else None
-        return None
 
     def _opened(self) -> History | None:
         with self._changed:

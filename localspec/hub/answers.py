@@ -9,10 +9,10 @@ from localspec.core import paths
 from localspec.core.errors import UsageError
 from localspec.hub.client import Client
 from localspec.hub.deletion import delete
+from localspec.hub.download import fetch
 from localspec.hub.environment import endpoint
 from localspec.hub.login import read_login
-from localspec.hub.prepare import prepare
-from localspec.hub.pull import fetch
+from localspec.hub.plan import prepare
 from localspec.hub.records import (
     Answer,
     AnyAsk,
@@ -33,17 +33,17 @@ from localspec.hub.transfer import Deadlines
 def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[Answer]:
     """The answers, one after the other; `report` hears what comes before a plan. Nothing is downloaded or deleted
     unless the plan that comes first is iterated past."""
-    scratch, said = paths.headers_dir(), Reported(report)
+    scratch, reports = paths.headers_dir(), Reported(report)
     client = Client(
         endpoint(),
         read_login(),
         seconds=silence / 3,  # the parent ends a process that is silent for longer than `silence`
         answer_seconds=silence * 2 / 3,
-        heard=said.again,
+        heard=reports.again,
     )
     match question:
         case AskPull(request):
-            plan = prepare(client, request, scratch, report=said)
+            plan = prepare(client, request, scratch, report=reports)
             yield plan
             yield from fetch(plan, request, Deadlines(silence))
         case AskSearch(searched):
@@ -52,8 +52,8 @@ def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], No
             yield answer_fit(client, fitted, scratch)
         case AskPair(paired):
             yield answer_pair(client, paired, scratch)
-        case AskDelete(repos):
-            yield from delete(repos)
+        case AskDelete(repos, older):
+            yield from delete(repos, older)
         case Go():
             raise UsageError("Nothing waits for Go.", hint="Ask for a plan first.")
 

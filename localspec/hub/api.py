@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any  # Any: an option has a type of its own
 
 from localspec.core.arguments import checked
-from localspec.hub.asked import pull_request
 from localspec.hub.process import ANSWER_SECONDS, HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Pulled, PullPlan, PullRequest
 from localspec.hub.refusals import refuse_licences, refuse_unready
+from localspec.hub.request import pull_request
 
 
 @checked

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from localspec.core import paths
 from localspec.core.errors import LocalspecError
-from localspec.hub.asked import asked_repository
 from localspec.hub.client import Client
 from localspec.hub.records import SearchRequest, SearchRow
+from localspec.hub.request import asked_repository
 from localspec.hub.search import family, search
 from localspec.models import hub_cache
 from localspec.models.checkpoint import Snapshot

@@ -1,4 +1,5 @@
-"""Deletes cached repositories: what it frees is known before, and measured after. Blobs that others share stay.
+"""Deletes cached repositories, or only their older commits: what that frees is known before, and measured after. Blobs
+that others share stay.
 
 The hub's library knows what is shared; ours are the parts of unfinished downloads and what is known about them.
 """
@@ -19,34 +20,89 @@ from huggingface_hub.utils import DeleteCacheStrategy
 
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
-from localspec.hub import blobs, licences, pulled, pulls
+from localspec.hub import blobs, licences, manifests, pulls
+from localspec.hub.older import commits_of, older_commits, older_of, only_used_by, own_size, snapshot, stored
 from localspec.hub.records import Deleted, DeletePlan
+from localspec.loading.packed_files import packed_files
 from localspec.models import hub_cache
 from localspec.runtime import known_pairs
 
 
-def delete(repos: Sequence[str]) -> Iterator[DeletePlan | Deleted]:
-    """The plan; iterated on, deletes and says what that freed."""
+def delete(repos: Sequence[str], older: Sequence[str] = ()) -> Iterator[DeletePlan | Deleted]:
+    """The plan; iterated on, deletes and says what that freed. Of the repositories in `older` only older commits go."""
     repos = tuple(dict.fromkeys(repos))
-    for repo in repos:
+    older = tuple(repo for repo in dict.fromkeys(older) if repo not in repos)
+    for repo in (*repos, *older):
         refuse(repo)
-    folders = [blobs.repo_dir(repo) for repo in repos]
+    folders = [blobs.repo_dir(repo) for repo in (*repos, *older)]
     found = [one for repo in repos for one in cached(repo)]
-    linked = {file.blob_path for cache in found for one in cache.repos for at in one.revisions for file in at.files}
-    elsewhere = sum(blobs.size(path) for path in linked if path.is_symlink())
-    swept = sum(map(expected, found)) - sum(blobs.size(path) for path in linked if not path.is_symlink())
-    unfinished = sum(blobs.size(part) for repo in repos for part in blobs.parts(repo))
-    yield DeletePlan(repos, sum(map(own_bytes, folders)) + swept, unfinished, elsewhere - swept)
-    before = sum(map(own_bytes, measured(folders)))
+    prepared = [file for repo in repos for file in prepared_from(repo)]
+    prepared += [file for repo in older for file in prepared_from_older(repo)]
+    yield planned(repos, older, found, prepared)
+    before = sum(map(own_bytes, measured(folders))) + sum(map(own_size, prepared))
+    for file in prepared:
+        with suppress(OSError):
+            file.unlink()
+    for repo in older:
+        delete_older(repo)
     for cache in found:
         whole(cache).execute()
-    for repo, folder in zip(repos, folders, strict=True):
-        shutil.rmtree(folder, ignore_errors=True)  # what the library calls damaged: an unfinished download
+    for repo in repos:
+        shutil.rmtree(blobs.repo_dir(repo), ignore_errors=True)  # the library calls an unfinished download damaged
         pulls.forget(repo)
         licences.forget(repo)
         known_pairs.PULLED.remove(repo)
-        pulled.forget(repo)
-    yield Deleted(repos, before - sum(map(own_bytes, measured(folders))))
+        manifests.forget(repo)
+    after = sum(map(own_bytes, measured(folders))) + sum(map(own_size, prepared))
+    yield Deleted(repos, before - after, older)
+
+
+def planned(
+    repos: tuple[str, ...], older: tuple[str, ...], found: Sequence[HFCacheInfo], prepared: Sequence[Path]
+) -> DeletePlan:
+    """What the deletion frees. `found`: what the library knows of `repos`; `prepared`: copies in the weight cache."""
+    linked = {file.blob_path for cache in found for one in cache.repos for at in one.revisions for file in at.files}
+    elsewhere = sum(blobs.size(path) for path in linked if path.is_symlink())
+    swept = sum(map(expected, found)) - sum(blobs.size(path) for path in linked if not path.is_symlink())
+    whole_bytes = sum(own_bytes(blobs.repo_dir(repo)) for repo in repos) + swept
+    old_bytes = sum(strategy.expected_freed_size for repo in older for strategy in of_older(repo))
+    prepared_bytes = sum(map(own_size, prepared))
+    return DeletePlan(
+        repos,
+        whole_bytes + old_bytes + prepared_bytes,
+        unfinished_bytes=sum(blobs.size(part) for repo in repos for part in blobs.parts(repo)),
+        shared_bytes=elsewhere - swept,
+        older=older,
+        older_bytes=old_bytes + sum(older_of(repo).num_bytes for repo in repos),
+        prepared_bytes=prepared_bytes,
+    )
+
+
+def prepared_from(repo: str) -> list[Path]:
+    """The copies in the weight cache of every version of a repository, and of its GGUF files."""
+    folders = [snapshot(repo, commit) for commit in commits_of(repo)]
+    return packed_files([*folders, *(file for folder in folders for file in stored(folder))])
+
+
+def prepared_from_older(repo: str) -> list[Path]:
+    """The prepared weights of its older commits alone."""
+    commits = older_commits(repo)
+    return packed_files([*(snapshot(repo, commit) for commit in commits), *only_used_by(repo, commits)])
+
+
+def delete_older(repo: str) -> None:
+    """Deletes the commits that are older now: meanwhile one may have been loaded, or named again."""
+    commits = older_commits(repo)
+    for strategy in of_older(repo):
+        strategy.execute()
+    for commit in commits:
+        manifests.forget(repo, commit)
+
+
+def of_older(repo: str) -> list[DeleteCacheStrategy]:
+    """The library's plan to delete the older commits of a repository, if it has any."""
+    commits = older_commits(repo)
+    return [cache.delete_revisions(*commits) for cache in cached(repo)] if commits else []
 
 
 def refuse(repo: str) -> None:

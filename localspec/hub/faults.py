@@ -149,7 +149,7 @@ def by_status(fault: BaseException, subject: str) -> LocalspecError:
     if found := BY_STATUS.get(status):
         return meant(found, subject)
     if status == 403:
-        words = f" ({said})" if (said := server_words(fault)) else ""
+        words = f" ({answered})" if (answered := server_words(fault)) else ""
         return AccessDenied(f"The hub refuses {subject}{words}.", hint="Check what the token may do.")
     if status >= 500:
         return HubAway(f"The hub has a fault of its own (status {status}).", hint=LATER)

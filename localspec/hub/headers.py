@@ -36,7 +36,7 @@ from localspec.models.checkpoint import (
 from localspec.models.gguf.header import MAX_LATER_BYTES, read_stream
 from localspec.models.gguf.names import ROPE_FACTORS
 from localspec.models.gguf.reading import MAX_BYTES
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 from localspec.models.safetensors_index import INDEX, MAX_HEADER_BYTES, MAX_INDEX_BYTES
 
 AT_ONCE = 8  # requests

@@ -18,7 +18,7 @@ PULLED = JsonStore(paths.pulled_licences_file, Licence)
 ACKNOWLEDGED = JsonStore(paths.licences_file, str)
 PREFIX = "license:"  # of a tag
 LONGEST_NAME, LONGEST_LINK = 80, 300
-# FAIR Noncommercial Research (pull-serve.md, B); the others say so in their names, as cc-by-nc-4.0 does.
+# FAIR Noncommercial Research; the others say so in their names, as cc-by-nc-4.0 does.
 FAIR = "fair"
 SAYS_SO = re.compile(r"(^|[-_ ])nc([-_ ]|$)|non-?commercial", re.IGNORECASE)
 

@@ -1,10 +1,11 @@
-"""What a plan says about drafting, the chat template and the scanners' reports, in the words of every screen. Knows
-records only."""
+"""What a plan says about drafting, the chat template, the scanners' reports and what is deleted, in the words of every
+screen. Knows records only."""
 
 from __future__ import annotations
 
 from localspec.core.sanitize import one_line
-from localspec.hub.records import DraftOffer, PullPlan
+from localspec.engine.drafters.table import EARLY_EXIT, MODEL
+from localspec.hub.records import Deleted, DeletePlan, DraftOffer, PullPlan
 from localspec.models.named_templates import COMPLETION
 from localspec.runtime.pairs import PairVerdict
 
@@ -12,9 +13,9 @@ from localspec.runtime.pairs import PairVerdict
 def offer_words(offer: DraftOffer) -> str:
     source = f" ({one_line(offer.source)})" if offer.source else ""
     match offer.kind:
-        case "early-exit":
-            return f"early exit after layer {offer.exit_layer}, k {offer.k}{source}; no second model"
-        case "model":
+        case EARLY_EXIT.name:
+            return f"{EARLY_EXIT.summary(str(offer.exit_layer))}, k {offer.k}{source}; no second model"
+        case MODEL.name:
             verdict = f"; {verdict_words(offer.verdict)}" if offer.verdict else ""
             return f"{one_line(offer.name)} drafts{source}{verdict}"
     return f"none: {one_line(offer.detail)}" if offer.detail else "none"
@@ -27,10 +28,15 @@ def flagged_sentence(plan: PullPlan) -> str:
 
 
 def template_words(plan: PullPlan) -> str:
-    if plan.target.chat_template:
-        return "its own"
-    named = plan.preset not in ("", COMPLETION.name)
-    used = f'"{one_line(plan.preset)}" will be used' if named else "it completes text"
+    return named_template(plan.preset, has_own=plan.target.chat_template)
+
+
+def named_template(named: str, *, has_own: bool) -> str:
+    """Which chat template is used. `named`: the one in models.toml, if that is used."""
+    shown = f'"{one_line(named)}"'
+    if has_own:
+        return f"{shown}, which models.toml names in place of its own" if named else "its own"
+    used = f"{shown} will be used" if named not in ("", COMPLETION.name) else "it completes text"
     return f"none in it (a base model); {used}"
 
 
@@ -38,3 +44,9 @@ def verdict_words(verdict: PairVerdict) -> str:
     """Why a pair can be used or not; of equal tokenizers their tokens say all."""
     detail = one_line(verdict.detail)
     return detail if verdict.reason == "same" else f"{one_line(verdict.reason)}: {detail}"
+
+
+def deleted_names(one: DeletePlan | Deleted) -> str:
+    """What is deleted; "" for nothing."""
+    whole, older = (", ".join(map(one_line, names)) for names in (one.repos, one.older))
+    return ", ".join(filter(None, (whole, f"older versions of {older}" if older else "")))

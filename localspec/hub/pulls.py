@@ -14,12 +14,12 @@ from hashlib import sha256
 from pathlib import Path
 
 import msgspec
-import psutil
 
 from localspec.core import paths
 from localspec.core.errors import UsageError
 from localspec.core.events import Record
 from localspec.core.plain_file import read_small
+from localspec.core.process import Process, process_of, this
 from localspec.core.whole_file import write_whole
 from localspec.hub import blobs
 from localspec.hub.records import PullRequest, RemoteFile, Repository
@@ -66,21 +66,22 @@ class Unfinished(Record, frozen=True):
 KEPT = msgspec.json.Decoder(Kept)
 
 
-def begin(repository: Repository, request: PullRequest) -> None:
-    """Notes that this process downloads it; should it be killed, this stays."""
-    own = psutil.Process()
-    kept = Kept(
-        repository.repo,
-        repository.commit,
-        repository.files,
-        request,
-        INTERRUPTED,
-        time.time(),
-        own.pid,
-        own.create_time(),
-        repository.revision,
-    )
-    write(kept)
+def begin(repository: Repository, request: PullRequest, pid: int | None = None) -> None:
+    """Notes that this process, or the one with this id, downloads it; should it be killed, this stays. Nothing of one
+    that has ended already."""
+    if (process := this() if pid is None else process_of(pid)) is not None:
+        kept = Kept(
+            repository.repo,
+            repository.commit,
+            repository.files,
+            request,
+            INTERRUPTED,
+            time.time(),
+            process.pid,
+            process.began,
+            repository.revision,
+        )
+        write(kept)
 
 
 def stop(repository: Repository, reason: str) -> None:
@@ -150,13 +151,7 @@ def changed(path: Path) -> float:
 
 
 def is_alive(kept: Kept) -> bool:
-    if kept.pid <= 0:
-        return False
-    try:
-        process = psutil.Process(kept.pid)
-        return bool(process.create_time() == kept.pid_began and process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+    return kept.pid > 0 and Process(kept.pid, kept.pid_began).is_alive
 
 
 def read(file: Path) -> Kept | None:

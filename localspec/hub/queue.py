@@ -19,11 +19,11 @@ from localspec.core.errors import AccessDenied, CheckpointError, HubAway, Locals
 from localspec.core.events import Record
 from localspec.core.json_store import JsonStore
 from localspec.hub import pulls
-from localspec.hub.asked import parts_of
 from localspec.hub.environment import is_offline
 from localspec.hub.gates import next_step, state_sentence
 from localspec.hub.process import ANSWER_SECONDS, HubProcess
 from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan, PullRequest, Retrying
+from localspec.hub.request import parts_of
 
 State = Literal["waiting", "downloading", "retrying", "paused", "failed", "done"]
 RUNNING: tuple[State, ...] = ("downloading", "retrying")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from localspec.hub.client import Client
-from localspec.hub.opening import open_any
+from localspec.hub.named_models import open_any
 from localspec.hub.records import FitFound, FitRequest
 from localspec.loading.fit import fit_report, request_here, usable_gpu_bytes
 

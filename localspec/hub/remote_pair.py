@@ -12,7 +12,7 @@ from pathlib import Path
 from localspec.hub.candidates import of_its_family
 from localspec.hub.client import Client
 from localspec.hub.faults import skipping_unusable
-from localspec.hub.opening import open_any
+from localspec.hub.named_models import open_any
 from localspec.hub.records import PairFound, PairRequest
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog

@@ -27,7 +27,7 @@ from localspec.hub.selection import check_paths, is_gguf, pick, select, variants
 from localspec.loading.footprint import num_elements
 from localspec.models import hub_cache
 from localspec.models.checkpoint import Snapshot
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 
 NAME = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}(/[A-Za-z0-9_][\w.-]{0,95})?", re.ASCII)
 WRITE = "Write OWNER/MODEL."
@@ -73,6 +73,7 @@ def check_name(repo: str) -> str:
 def see(client: Client, repo: str, revision: str, scratch: Path) -> Seen:
     """What the hub says of a repository; refused if it has a path that must not be written."""
     info = client.info(check_name(repo), revision)
+    repo = info.id if info.id.casefold() == repo.casefold() else repo  # the hub's names are found in any case
     if info.disabled:
         raise AccessDenied(f"The hub has disabled {repo}.", hint="Choose another model.")
     if not hub_cache.COMMIT.fullmatch(info.sha or ""):

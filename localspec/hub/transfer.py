@@ -19,7 +19,7 @@ from localspec.core.errors import FULL, HubAway, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.hub import blobs
-from localspec.hub.fetching import Fetcher
+from localspec.hub.fetcher import Fetcher
 from localspec.hub.meter import Meter
 from localspec.hub.records import Progress, Repository, Stage
 from localspec.hub.watch import Reported, Stopped, Watch

@@ -15,7 +15,7 @@ from localspec.core.errors import CheckpointError
 from localspec.core.strict_json import parse_object
 from localspec.engine.four_bit import OUTER_BLOCK, library
 from localspec.loading.sources import Reader, refuse_not_numbers
-from localspec.models.prequantised.stored import FOUR_BIT, FourBitType
+from localspec.models.prequantised.stored_format import FOUR_BIT, FourBitType
 
 BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 LARGEST_STATE = 4096  # bytes of JSON; bitsandbytes writes some 200

@@ -82,6 +82,7 @@ def footprint(
         head = blueprint.pieces["embedding" if blueprint.shares_head else "head"]
         copied = copied_rows(arch) // OUTPUTS * (head.num_bytes // head.shape[0])
         workspace = PACKED_WORKSPACE + blueprint.scratch_bytes(context) + parallel * copied
+        workspace += logit_bytes(arch, parallel - 1)
         return Footprint(tables, layer, arch.num_layers, parallel * blueprint.kv_bytes(context), workspace)
     kv_bytes = arch.kv_elements(context) * arch.kv_element_bytes(context)
     workspace = WORKSPACE + mask_bytes(arch, context)
@@ -89,7 +90,7 @@ def footprint(
     graphs = graph_bytes(arch, context) if row.device == "cuda" else 0
     element = row.bytes_per_weight
     copied = int((element if row.is_float else 4) * copied_rows(arch) * arch.hidden_size)  # as floats
-    workspace += parallel * (arch.rotation_bytes(context) + copied)
+    workspace += parallel * (arch.rotation_bytes(context) + copied) + logit_bytes(arch, parallel - 1)
     if row.is_float:
         layer = int(element * num_elements(snapshot, FIRST_LAYER))
         tables = int(element * num_elements(snapshot)) - arch.num_layers * layer
@@ -102,6 +103,11 @@ def copied_rows(arch: Arch) -> int:
     """Rows of its head that a model copies for a shorter one, where it drafts."""
     lengths = usual(arch.vocab_size)
     return lengths.slots if lengths else 0
+
+
+def logit_bytes(arch: Arch, others: int) -> int:
+    """Logits of a forward in which others have their longest drafts, too."""
+    return 4 * others * GRAPH_WIDTH * arch.vocab_size
 
 
 def mask_bytes(arch: Arch, context: int, rows: int = PREFILL_CHUNK) -> int:

@@ -20,25 +20,25 @@ from torch import Tensor, nn
 
 from localspec.core.errors import CheckpointError, EngineError, first_line
 from localspec.core.events import Loading, Notice
-from localspec.engine.foreign import transformers_faults
 from localspec.engine.generic_arch import GenericArch
 from localspec.engine.linear import Linear, Quantiser, dtype_of, quantiser
 from localspec.engine.sampling import finite
+from localspec.engine.transformers_faults import transformers_faults
 from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
-from localspec.loading.quantised import Parts, QuantisedContents
+from localspec.loading.quantised_linears import Parts, QuantisedContents
 from localspec.loading.sources import refuse_not_numbers, slabs
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import Snapshot
 from localspec.models.dtypes import LEFT_OVER
-from localspec.models.prequantised.stored import is_gptq, read_gptq
+from localspec.models.prequantised.stored_format import is_gptq, read_gptq
 
 if TYPE_CHECKING:
     from localspec.engine.generic import GenericDecoder
 
 # What transformers would act on beyond describing the model, or what is ours to say. What could run or fetch something
 # is refused or dropped where the file is read (foreign_code.py).
-UNSAID = (
+LEFT_OUT = (
     "quantization_config",  # has other packages imported; ours alone says how weights are stored
     "fusion_config",  # rewrites layers
     "distributed_config",  # spreads the model over processes
@@ -83,9 +83,9 @@ def build(snapshot: Snapshot, dtype: torch.dtype) -> Any:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    said = {name: value for name, value in snapshot.config.items() if name not in UNSAID}
+    fields = {name: value for name, value in snapshot.config.items() if name not in LEFT_OUT}
     with transformers_faults(snapshot.name), ExitStack() as stack:
-        config = CONFIG_MAPPING[said["model_type"]].from_dict(copy.deepcopy(said))
+        config = CONFIG_MAPPING[fields["model_type"]].from_dict(copy.deepcopy(fields))
         kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
         refuse_too_large(kind, config, snapshot)
         if is_gptq(snapshot.config):

@@ -35,7 +35,7 @@ from localspec.loading.plan_request import (
     offloadable,
 )
 from localspec.models.checkpoint import Snapshot
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 
 SMALLER_MODEL = "a smaller model"
 

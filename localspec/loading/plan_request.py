@@ -11,7 +11,7 @@ from typing import Literal
 import msgspec
 
 from localspec.core.errors import UsageError
-from localspec.core.requests import MOST_PARALLEL, WeightOptions
+from localspec.core.requests import LEAST_CONTEXT, MOST_PARALLEL, WeightOptions
 from localspec.core.sizes import read_size
 from localspec.core.weight_formats import (
     AUTO,
@@ -30,9 +30,8 @@ from localspec.core.weight_formats import (
 )
 from localspec.engine.generic_arch import GenericArch, is_generic, read_any
 from localspec.models.checkpoint import Snapshot
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 
-LEAST_CONTEXT = 32  # tokens; a template alone takes more than half of them
 USUAL_PARALLEL = 4  # answers at once, where their contexts fit; more are paid for at load
 DEFAULT_CONTEXT = 8192  # tokens; a longer one is asked for, because its KV store is paid for at load
 

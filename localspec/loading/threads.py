@@ -1,8 +1,8 @@
-"""How many threads compute a row, chosen anew between rounds: other programs may need the cores by then, or no more.
-A prompt is read by all of them.
+"""How many threads compute a row, chosen again between rounds: other programs may start to use the cores, or stop.
+A prompt is read with all of them.
 
 A count that was best while the machine was quiet may be far slower than one thread beside another program. Only for a
-decoder whose numbers do not depend on it. Knows nothing about drafts.
+decoder whose numbers do not depend on the count. Knows nothing about drafts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import cycle
 from time import perf_counter
 
 from localspec.engine.protocols import Resident
-from localspec.loading.resident import fewest, mean_row, set_threads
+from localspec.loading.resident_decoder import fewest, mean_row, set_threads
 
 SHARE = 0.02  # of the time that rounds take goes into measuring
 FIRST_SECONDS = 1.0  # of rounds, before the first time

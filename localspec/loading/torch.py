@@ -26,7 +26,7 @@ from localspec.loading.footprint import FIRST_LAYER, SLOTS, footprint
 from localspec.loading.offload import from_files, from_main_memory, pinned
 from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
-from localspec.loading.quantised import HEAD, Parts, QuantisedContents, linears, llama_linears
+from localspec.loading.quantised_linears import HEAD, Parts, QuantisedContents, linears, llama_linears
 from localspec.loading.sources import (
     Reader,
     Source,
@@ -38,7 +38,7 @@ from localspec.loading.sources import (
 )
 from localspec.loading.weight_cache import PackedCopy
 from localspec.models.checkpoint import Snapshot
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 
 
 class Assembly:

@@ -28,14 +28,15 @@ import torch
 from torch import Tensor
 
 from localspec.core import paths
+from localspec.core.build_lock import Making, making
 from localspec.core.errors import FULL, UsageError
 from localspec.core.events import Loading, Notice
-from localspec.core.making import Making, making
 from localspec.core.plain_file import plain
 from localspec.core.sizes import size_words
 from localspec.core.version import __version__
 from localspec.engine.cpu.pages import in_large_pages
 from localspec.engine.offload import CopyIn
+from localspec.loading.packed_files import ENDING, named_after
 from localspec.loading.progress import progress
 from localspec.loading.sources import advise, lost
 from localspec.models.checkpoint import Snapshot
@@ -58,7 +59,7 @@ SOURCES = (  # what decides the bytes
     "loading/cpu.py",
     "loading/cpu_layout.py",
     "loading/generic.py",
-    "loading/quantised.py",
+    "loading/quantised_linears.py",
     "loading/sources.py",
     "loading/torch.py",
     "loading/unpacking/fields.py",
@@ -71,12 +72,12 @@ SOURCES = (  # what decides the bytes
     "models/gguf/names.py",
     "models/gguf/reading.py",
     "models/gguf/types.py",
-    "models/prequantised/compressed.py",
+    "models/prequantised/compressed_tensors.py",
     "models/prequantised/config.py",
     "models/prequantised/pattern.py",
     "models/prequantised/rules.py",
     "models/prequantised/scheme.py",
-    "models/prequantised/stored.py",
+    "models/prequantised/stored_format.py",
     "models/prequantised/weights.py",
 )
 
@@ -133,8 +134,7 @@ class PackedCopy:
         self.snapshot, self.contents, self.asked = snapshot, contents, asked
         away = [] if resident is None else contents.layers[resident:]
         self.away = [piece.name for layer in away for piece in layer]
-        model = sha256(str(snapshot.folder.resolve()).encode()).hexdigest()[:16]
-        self.family = f"{model}-{contents.weight_format}-"
+        self.family = f"{named_after(snapshot.folder)}-{contents.weight_format}-"
         self.made_from = fingerprint(snapshot, contents)
 
     @property
@@ -142,7 +142,7 @@ class PackedCopy:
         return self.asked or self.contents.num_bytes >= SMALLEST_BYTES or bool(self.away)
 
     def file(self) -> Path:
-        return paths.packed_dir() / f"{self.family}{self.made_from[:KEY]}.safetensors"
+        return paths.packed_dir() / f"{self.family}{self.made_from[:KEY]}{ENDING}"
 
     def making(self) -> AbstractContextManager[Making]:
         """Lets one process at a time make it; all at once where it is not cached."""

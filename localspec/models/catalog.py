@@ -75,6 +75,7 @@ class Entry:
     system: str | None = None
     preset: str | None = None
     template: str | None = None
+    fallback_template: str | None = None
     folding: FoldingTable | None = None
 
     def named_draft(self, name: str) -> DraftEntry | None:
@@ -223,6 +224,7 @@ def _at(path: Path, key: str, table: ModelTable) -> Entry:
         system=table.system,
         preset=table.preset,
         template=table.template,
+        fallback_template=table.fallback_template,
         folding=table.folding,
     )
 

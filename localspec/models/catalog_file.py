@@ -64,8 +64,9 @@ class FoldingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[models.KEY] as written, with exactly one of repo and path. `quant`, `ctx`, `system`, `preset` and `template` are
-    defaults for `chat` and `run`; `revision` is the commit that was pulled, `file` the GGUF file's path inside the
-    repository, `licence` and `gated` are as the hub names them."""
+    defaults for `chat` and `run`, `fallback_template` that of a model which has no chat template of its own; `revision`
+    is the commit that was pulled, `file` the GGUF file's path inside the repository, `licence` and `gated` are as the
+    hub names them."""
 
     repo: str | None = None
     path: str | None = None
@@ -80,6 +81,7 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     system: str | None = None
     preset: str | None = None
     template: str | None = None
+    fallback_template: str | None = None
     sampling: SamplingOptions = SamplingOptions()
     folding: FoldingTable | None = None
     draft: DraftTable | None = None
@@ -128,8 +130,8 @@ def checked(found: Mapping[str, Any], source: Path) -> CatalogFile:
     try:
         written = msgspec.convert(found, CatalogFile, builtin_types=(datetime, date, time))
     except (msgspec.ValidationError, RecursionError) as error:
-        said = explain(str(error))
-        raise CatalogError(f"{source}: {said}{'' if said.endswith('?') else '.'}", hint=EDIT) from error
+        sentence = explain(str(error))
+        raise CatalogError(f"{source}: {sentence}{'' if sentence.endswith('?') else '.'}", hint=EDIT) from error
     check(source, written)
     return written
 
@@ -165,9 +167,10 @@ def with_full_paths(table: dict[str, Any], folder: Path) -> dict[str, Any]:
     for draft in drafts(table):
         if isinstance(model := draft.get("model"), str) and os.path.exists(path := folder / paths.expanded(model)):
             draft["model"] = str(path)
-    template = table.get("template")
-    if isinstance(template, str) and os.path.isfile(file := folder / paths.expanded(template)):
-        table = {**table, "template": str(file)}
+    for name in ("template", "fallback_template"):
+        template = table.get(name)
+        if isinstance(template, str) and os.path.isfile(file := folder / paths.expanded(template)):
+            table = {**table, name: str(file)}
     own = table.get("path")
     return {**table, "path": str(folder / paths.expanded(own))} if isinstance(own, str) else table
 

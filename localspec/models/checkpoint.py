@@ -9,14 +9,14 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: JSON from a stranger, hardened below
 
 from localspec.core import strict_json
-from localspec.core.errors import REPEAT, CheckpointError, NotDownloaded
+from localspec.core.errors import REPEAT, CheckpointError, LocalspecError, NotDownloaded
 from localspec.models import hub_cache
 from localspec.models.bounds import MAX_TEMPLATE_BYTES, check_enough_bytes, check_heads, check_numbers
 from localspec.models.dtypes import refuse_not_floats
@@ -139,6 +139,15 @@ def _open_folder(folder: Path, name: str) -> Snapshot:
         unpacked=unpacked,
         stored_as=rules.label if rules else "",
     )
+
+
+def has_chat_template(path: Path) -> bool:
+    """Whether a folder or GGUF file brings a chat template. What cannot be read has none: loading it says why."""
+    with suppress(LocalspecError):
+        if path.is_file():
+            return bool(chat_template(read_gguf(path).metadata, str(path)))
+        return bool(_chat_template(path, _read_optional(path / "tokenizer_config.json")))
+    return False
 
 
 def _open_gguf(file: Path, name: str) -> Snapshot:

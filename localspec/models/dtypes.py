@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any  # Any: config.json is a stranger's
 
 from localspec.core.errors import REPEAT, CheckpointError
-from localspec.models.prequantised.stored import is_gptq, is_unpacked
+from localspec.models.prequantised.stored_format import is_gptq, is_unpacked
 from localspec.models.prequantised.weights import StoredWeight, besides
 from localspec.models.safetensors_index import TensorInfo
 

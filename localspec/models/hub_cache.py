@@ -83,10 +83,15 @@ def commit_of(repository: str, revision: str = MAIN) -> str:
         return ""
 
 
-def repositories() -> list[str]:
-    """The cached repositories of models."""
+def folders() -> list[str]:
+    """The repositories of models that have a folder in the cache, complete or not."""
     try:
-        folders = sorted(entry.name for entry in os.scandir(folder()) if entry.name.startswith(MODELS))
+        names = sorted(entry.name for entry in os.scandir(folder()) if entry.name.startswith(MODELS))
     except OSError:
         return []
-    return [name for name in map(repository, folders) if snapshot(name)]
+    return [repository(name) for name in names]
+
+
+def repositories() -> list[str]:
+    """The cached repositories of models."""
+    return [name for name in folders() if snapshot(name)]

@@ -24,7 +24,7 @@ from localspec.core.limits import entering
 from localspec.core.requests import Message, Role, Template
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.checkpoint import num_ids, tokenizer_faults
-from localspec.models.without_controls import without_controls
+from localspec.models.safe_tokenizers import without_controls
 
 RARE = "ᚠ 𐎠 𓀀 \U000f0000"
 BLANK = "▁"  # how SentencePiece writes a space

@@ -186,9 +186,9 @@ class Written:
 def beginning(ends: Sequence[int], text: bytes, kept: int) -> int:
     """How many of the first `kept` tokens stay when the text behind them is encoded anew: to the last word's beginning,
     if it is near, else to the last whole character."""
-    places = [at for at in range(kept, max(kept - MOST_BACK, 0) - 1, -1) if splits(ends, text, at)]
-    words = (at for at in places if at == 0 or text[ends[at - 1] :][:1].isspace() or ends[at - 1] == len(text))
-    return next(words, places[0] if places else 0)
+    positions = [at for at in range(kept, max(kept - MOST_BACK, 0) - 1, -1) if splits(ends, text, at)]
+    words = (at for at in positions if at == 0 or text[ends[at - 1] :][:1].isspace() or ends[at - 1] == len(text))
+    return next(words, positions[0] if positions else 0)
 
 
 def before_last_word(text: bytes) -> int:

@@ -78,9 +78,9 @@ class Reader:
             self.streamed = counted(self.streamed, step)
         return Piece(text, step, *self._own(found))
 
-    def _text(self, said: Mapping[str, Any], thought: str) -> str:
+    def _text(self, message: Mapping[str, Any], thought: str) -> str:
         """The text, and thoughts as the transcript knows them."""
-        content, thinks = said.get("content"), said.get(thought, said.get("reasoning"))
+        content, thinks = message.get("content"), message.get(thought, message.get("reasoning"))
         found = ""
         if isinstance(thinks, str) and thinks:
             found += thinks if self._thinking else THINKS + thinks

@@ -31,19 +31,19 @@ from localspec.core.events import (
     Steered,
     Text,
 )
-from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecOptions
 from localspec.core.sanitize import one_line
-from localspec.core.served import SERVER, UNREPORTED
-from localspec.remote import faults, sse, waiting
+from localspec.core.server_speculation import SERVER, UNREPORTED
+from localspec.remote import comments, faults, sse
 from localspec.remote.answers import Piece, Reader
-from localspec.remote.asking import body, is_off
 from localspec.remote.exchange import DEADLINES, Deadlines, Exchange
 from localspec.remote.figures import stats
-from localspec.remote.loading import find_loaded, waited, while_loading
+from localspec.remote.readiness import find_loaded, waited, while_loading
+from localspec.remote.request_body import body, is_off
 from localspec.remote.server import Asking, Found, Remote, Served
 from localspec.remote.totals import Totals, of_one_answer
 
-Request = GenerateRequest | SpecWish | ChangeDrafter
+Request = GenerateRequest | SpecOptions | ChangeDrafter
 CANNOT_SWITCH = "{title} cannot switch speculation for one answer; it is set where the server is started"
 CANNOT_CHANGE = "The server chooses its drafter."
 OPEN_KEY = Notice(
@@ -89,8 +89,8 @@ class RemoteEngine:
         self._asked = self._stopped = -1  # the numbers of the last answer asked for and of the last to be stopped
         self._answered = -1
         self._closed = False
-        self._wish: SpecWish | None = None  # None: not steered yet, and the server does as it was started
-        self._own = SpecWish()  # how the server drafts unasked, as far as it says so
+        self._asked_spec: SpecOptions | None = None  # None: not steered yet, and the server does as it was started
+        self._own = SpecOptions()  # how the server drafts unasked, as far as it says so
         self._card: SpecCard | None = None  # the drafter, where the server names it
         self._tells_each: bool | None = None  # whether the server reports an answer's drafts; None: not known yet
 
@@ -104,8 +104,8 @@ class RemoteEngine:
             self._asked += 1
         self._waiting.put(request)
 
-    def steer(self, wish: SpecWish) -> None:
-        self._waiting.put(wish)
+    def steer(self, options: SpecOptions) -> None:
+        self._waiting.put(options)
 
     def change_drafter(self, asked: ChangeDrafter) -> None:
         self._waiting.put(asked)
@@ -148,11 +148,11 @@ class RemoteEngine:
         return Asking(self.remote.access, self.deadlines, self._keep)
 
     def _take(
-        self, message: GenerateRequest | SpecWish | ChangeDrafter, found: Found, model: Served
+        self, message: GenerateRequest | SpecOptions | ChangeDrafter, found: Found, model: Served
     ) -> Iterator[AnyEvent]:
         match message:
-            case SpecWish():
-                self._wish = message
+            case SpecOptions():
+                self._asked_spec = message
                 yield Steered(self._spec(found))
             case ChangeDrafter():
                 yield failure(UsageError(CANNOT_CHANGE))
@@ -167,14 +167,14 @@ class RemoteEngine:
     def _meet(self, card: SpecCard) -> None:
         """Takes the drafter that the server names; what it was asked for is not its own way."""
         self._card = card
-        if self._wish is None:
-            self._own = SpecWish(card.mode, card.k)
+        if self._asked_spec is None:
+            self._own = SpecOptions(card.mode, card.k)
 
     def _spec(self, found: Found) -> SpecCard:
         """How the next answer is drafted for, as far as it is known."""
         if self._card is None:
-            return spec_card(found, self._wish or SpecWish())
-        return replace(self._card, mode=self._wish.mode, k=self._wish.k) if self._wish else self._card
+            return spec_card(found, self._asked_spec or SpecOptions())
+        return replace(self._card, mode=self._asked_spec.mode, k=self._asked_spec.k) if self._asked_spec else self._card
 
     def _keep(self, exchange: Exchange) -> None:
         with self._lock:
@@ -216,7 +216,7 @@ class RemoteEngine:
 
     def _answer(self, request: GenerateRequest, found: Found, model: Served) -> Iterator[AnyEvent]:
         exchange, kind = self._begin(), found.kind
-        asked = body(kind, model.name, request, (self._wish, self._own))
+        asked = body(kind, model.name, request, (self._asked_spec, self._own))
         before = self._totals(found)
         reader, clock = self._reader(request, found), Clock(time.monotonic())
         if self._is_stopped:
@@ -237,7 +237,7 @@ class RemoteEngine:
                     if piece.spec is not None and request.speculate is None:
                         self._meet(piece.spec)
                         yield Steered(self._spec(found))
-                elif (event := waiting.read(sent.words)) is not None:
+                elif (event := comments.read(sent.words)) is not None:
                     yield event
         yield self._done(request, reader, clock, (found, model, before))
 
@@ -274,7 +274,7 @@ class RemoteEngine:
             ttft_ms=clock.ttft_ms,
             writing_ms=clock.writing_ms,
             context_max=model.context,
-            off=found.kind.switches and is_off(request, self._wish),
+            off=found.kind.switches and is_off(request, self._asked_spec),
         )
         return Done(finish, sums)
 
@@ -299,7 +299,7 @@ def written(lines: Iterable[bytes]) -> Iterator[str]:
 
 def failure(fault: LocalspecError, request: GenerateRequest | None = None) -> Failure:
     """An error as an event. A chat that is too long may be asked again without its oldest turn."""
-    asked = [said for said in (request.messages or ()) if said.role == "user"] if request else []
+    asked = [message for message in (request.messages or ()) if message.role == "user"] if request else []
     over = 1 if isinstance(fault, ContextOverflow) and len(asked) > 1 else 0
     return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over=over)
 
@@ -316,7 +316,7 @@ def title(name: str) -> str:
     return os.path.basename(name.rstrip("/")) if os.path.isabs(name) else name
 
 
-def spec_card(found: Found, wish: SpecWish) -> SpecCard:
+def spec_card(found: Found, options: SpecOptions) -> SpecCard:
     """Speculation is the server's; `reason`: why it cannot be switched from here."""
     reason = "" if found.kind.switches else CANNOT_SWITCH.format(title=found.kind.title)
-    return SpecCard(SERVER, one_line(found.speculation), k=wish.k, reason=reason, mode=wish.mode)
+    return SpecCard(SERVER, one_line(found.speculation), k=options.k, reason=reason, mode=options.mode)

@@ -83,9 +83,9 @@ def refused(
     server: str, status: int, body: bytes, *, hint: str = CHECK, retry_after: str = "", key_env: str = ""
 ) -> LocalspecError:
     """An answer with an error's status, in the server's words as far as it has some; the hint where it is ours."""
-    said = words(body)
-    why = f": {said}" if said else ""
-    if status == 401 or (status == 403 and not said):
+    detail = words(body)
+    why = f": {detail}" if detail else ""
+    if status == 401 or (status == 403 and not detail):
         return denied(server, status, key_env)
     if status == 403:
         return AccessDenied(f"{server} refuses the question (403 Forbidden){why}.", hint=hint)
@@ -95,16 +95,16 @@ def refused(
         wait = f"{retry_after} s" if re.fullmatch(r"\d{1,6}", retry_after) else "a while"
         return RemoteError(f"{server} has too much to do.", hint=f"Wait {wait}.")
     if status == 503:
-        state = "is still loading its model" if is_loading(said) else "cannot answer now"
+        state = "is still loading its model" if is_loading(detail) else "cannot answer now"
         return RemoteError(f"{server} {state}.", hint="Wait a moment.")
     if status == 404:
         return RemoteError(f"{server} does not have that{why}.".replace("..", "."), hint=hint)
     return RemoteError(f"{server} refuses the question ({status} {reason(status)}){why}.".replace("..", "."), hint=hint)
 
 
-def is_loading(said: str) -> bool:
+def is_loading(detail: str) -> bool:
     """Whether these are the words of a server that still loads its model."""
-    return "loading" in said.lower()
+    return "loading" in detail.lower()
 
 
 def denied(server: str, status: int, key_env: str) -> LocalspecError:
@@ -116,12 +116,12 @@ def denied(server: str, status: int, key_env: str) -> LocalspecError:
 
 def reported(server: str, found: Mapping[str, Any]) -> LocalspecError:
     """An error that came inside of a stream."""
-    said, error = said_in(found), found.get("error")
-    if OVERFLOWS.search(said.lower()):
-        return ContextOverflow(f"The chat is longer than {server} reads: {said}.")
+    detail, error = detail_in(found), found.get("error")
+    if OVERFLOWS.search(detail.lower()):
+        return ContextOverflow(f"The chat is longer than {server} reads: {detail}.")
     if isinstance(error, dict) and error.get("code") == STOPPED:
         return RemoteError(f"{server} was stopped.")
-    return RemoteError(f"{server} failed: {said or 'it does not say why'}.")
+    return RemoteError(f"{server} failed: {detail or 'it does not say why'}.")
 
 
 def words(body: bytes) -> str:
@@ -130,14 +130,14 @@ def words(body: bytes) -> str:
         found = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-    return said_in(found) if isinstance(found, dict) else ""
+    return detail_in(found) if isinstance(found, dict) else ""
 
 
-def said_in(found: Mapping[str, Any]) -> str:
+def detail_in(found: Mapping[str, Any]) -> str:
     """`{"error": {"message": …}}`, and the shorter forms there are."""
     error = found.get("error", found)
-    said = error.get("message", error.get("detail")) if isinstance(error, dict) else error
-    return one_line(said)[:LONGEST].rstrip(".") if isinstance(said, str) else ""
+    detail = error.get("message", error.get("detail")) if isinstance(error, dict) else error
+    return one_line(detail)[:LONGEST].rstrip(".") if isinstance(detail, str) else ""
 
 
 def reason(status: int) -> str:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from localspec.core.events import FinishReason, Stats, Step
-from localspec.core.served import SERVER, SHARED, UNREPORTED
+from localspec.core.server_speculation import SERVER, SHARED, UNREPORTED
 
 OFF = "off"
 MOST = 1 << 40

@@ -11,7 +11,7 @@ CHAT = "/v1/chat/completions"
 class Kind:
     """`owners`: who /v1/models says that its models belong to. `path`: where a chat goes on. `headers`: what it says
     of itself. `lines`: it streams JSON lines, not events. `extras`: sampling options beyond OpenAI's, by our names.
-    `wish`: what a request may say for figures. `reports`: when an answer's speculation is reported.
+    `figures`: what a request has so that figures are reported. `reports`: when an answer's speculation is reported.
 
     `switches`: a request may turn speculation off. `continues`: what makes it go on with an answer; None: it cannot.
     `echoes`: it then begins with what there is of the answer. `loads`: it listens while it still loads, and says so.
@@ -25,7 +25,7 @@ class Kind:
     headers: dict[str, str] = field(default_factory=dict)
     lines: bool = False
     extras: dict[str, str] = field(default_factory=dict)
-    wish: dict[str, object] = field(default_factory=dict)
+    figures: dict[str, object] = field(default_factory=dict)
     reports: str = "not reported"
     switches: bool = False
     continues: dict[str, object] | None = None
@@ -47,7 +47,7 @@ KINDS = {
             ("localspec",),
             extras=REPEATS,
             headers={"Localspec-Chat": "1"},  # a person waits: ahead of other requests
-            wish={"localspec": {"tokens": True}},
+            figures={"localspec": {"tokens": True}},
             reports="always reported",
             switches=True,
             continues={},
@@ -79,7 +79,7 @@ KINDS = {
             30000,
             ("sglang",),
             extras=REPEATS,
-            wish={"return_spec_tokens_details": True},
+            figures={"return_spec_tokens_details": True},
             reports="reported by versions since August 2026",
             continues=GOES_ON,
         ),

@@ -161,8 +161,8 @@ class Asking:
         with suppress(RemoteError):
             match kind.name:
                 case "localspec":
-                    said = (drafter_words(models), accepted_words(self.totals()))
-                    speculation = ", ".join(filter(None, said))
+                    parts = (drafter_words(models), accepted_words(self.totals()))
+                    speculation = ", ".join(filter(None, parts))
                 case "llama-server":
                     models = with_context(models, context_of_props(self.json("/props")))
                     speculation = counted_words(self.totals())

@@ -19,7 +19,7 @@ from localspec.core.trace import TracedRound
 from localspec.engine.beams import beam_search
 from localspec.engine.decode import decode
 from localspec.engine.drafters.table import LOOKUP
-from localspec.engine.first_look import FirstLook
+from localspec.engine.first_logits import FirstLogits
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.passes import can_batch
 from localspec.engine.protocols import Round
@@ -27,19 +27,19 @@ from localspec.engine.samplers import make_sampler
 from localspec.engine.session import Reading
 from localspec.engine.shortlist import drafter_bytes
 from localspec.loading.devices import is_lost
-from localspec.models.folding import READ_AS, Folding
 from localspec.models.prompt_sandbox import AnyPrompter
+from localspec.models.spelling import READ_AS, Folding
 from localspec.runtime.beams import NO_DRAFTS, asks_for_drafts, check_beams, kv_bytes
 from localspec.runtime.continuation import go_on
 from localspec.runtime.model_state import ModelState
 from localspec.runtime.notices import read_otherwise
+from localspec.runtime.probabilities import recorded, recording
 from localspec.runtime.prompt_reuse import keep_spelling
-from localspec.runtime.recording import recorded, recording
 from localspec.runtime.references import References
 from localspec.runtime.sampling_defaults import check_limits, greedy, resolve_sampling
-from localspec.runtime.shortening import remedies, turns_over
 from localspec.runtime.steps import Writer
-from localspec.runtime.tracing import traced
+from localspec.runtime.traced_rounds import traced
+from localspec.runtime.truncation import remedies, turns_over
 from localspec.runtime.usage import peak_bytes
 
 Item = TypeVar("Item")
@@ -65,7 +65,7 @@ class Answer:
             check_beams(parts.target, request.beams)
         defaults = parts.defaults if request.beams == 1 else greedy(parts.defaults)
         self.sampling = resolve_sampling(request.sampling, defaults, usable=parts.prompter.num_ids)
-        self.look = FirstLook(make_sampler(self.sampling, greedy_draft=parts.drafting.greedy))
+        self.look = FirstLogits(make_sampler(self.sampling, greedy_draft=parts.drafting.greedy))
         self.sampler, self.recorders = recording(self.look, request, parts.prompter.num_ids)
         self.prompt_seconds = 0.0
         self.step_seconds: list[float] = []

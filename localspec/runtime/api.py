@@ -25,15 +25,15 @@ from localspec.core.requests import (
     Reference,
     SamplingOptions,
     Size,
-    SpecWish,
+    SpecOptions,
     draft_length,
 )
 from localspec.core.trace import TracedRound
 from localspec.core.weight_formats import INT8_THRESHOLD
 from localspec.runtime.chat import Chat
-from localspec.runtime.gathered import Result
-from localspec.runtime.many import Answers
 from localspec.runtime.open import open_model
+from localspec.runtime.parallel import Answers
+from localspec.runtime.result import Result
 from localspec.runtime.sampling_defaults import check_limits
 from localspec.runtime.slots import Slots
 from localspec.runtime.stream import Stream
@@ -106,9 +106,9 @@ class LLM:
         return Stream(self._model, request, trace)
 
     @checked
-    def steer(self, wish: SpecWish) -> SpecCard:
+    def steer(self, options: SpecOptions) -> SpecCard:
         """Speculate so from the next round on, whatever is being answered; says how it is done now. From any thread."""
-        return self._slots.steer(wish)
+        return self._slots.steer(options)
 
     @checked
     def change_drafter(self, draft: AskedDraft, *, k: AskedLength = "auto") -> SpecCard:

@@ -13,7 +13,7 @@ from localspec.core.events import AnyEvent, Step
 from localspec.core.requests import Message, Reference
 from localspec.core.whole_file import cannot_be_written
 from localspec.history.references import answer
-from localspec.runtime.gathered import Result
+from localspec.runtime.result import Result
 from localspec.runtime.stream import Stream
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
-"""The drafters that are known of a model beside models.toml's: the one it was pulled with, and those that a comparison
-found fit before. Compares nothing itself.
+"""The drafters known for a model besides those of models.toml: the one it was pulled with, and those that an earlier
+comparison found fit. Compares nothing itself.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from pathlib import Path
 from localspec.core.errors import CheckpointError, LocalspecError, NotDownloaded
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import DraftRequest
-from localspec.engine.drafters.table import summary
+from localspec.engine.drafters.table import LOOKUP, summary
 from localspec.engine.generic_arch import read_any
 from localspec.history import peek
 from localspec.loading.plan import fit_word
@@ -26,7 +26,7 @@ from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import read_gguf
 from localspec.models.gguf.stores import Kept
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 from localspec.runtime.known_pairs import NOTHING, Known, KnownPairs
 from localspec.runtime.origins import UNKNOWN, Origin, origin_of
 
@@ -123,7 +123,8 @@ def of_another(one: Kept, free: int, pairs: KnownPairs) -> Shelved | None:
         if model is None:
             return None
         if isinstance(model, Snapshot):
-            drafts, origin = drafters(entry, pairs.of(entry, model)), origin_of(one.name, one.file)
+            drafts = drafters(entry, pairs.of(entry, model), looks_up=can_rewind(model))
+            origin = origin_of(one.name, one.file)
             return Shelved(one.name, stored(model), model.total_bytes, fit_word(model, free), drafts, origin)
     return Shelved(one.name, "–", 0, UNREADABLE, drafters(entry), origin_of(one.name, one.file))
 
@@ -160,7 +161,7 @@ def shelved(name: str, entry: Entry, free: int, pairs: KnownPairs | None = None)
         word = fit_word(snapshot, free)
     except LocalspecError:
         return Shelved(name, "–", 0, UNREADABLE, drafters(entry), origin_of(name, entry.path))
-    drafts = drafters(entry, pairs.of(entry, snapshot) if pairs else NOTHING)
+    drafts = drafters(entry, pairs.of(entry, snapshot) if pairs else NOTHING, looks_up=can_rewind(snapshot))
     return Shelved(name, stored(snapshot), snapshot.total_bytes, word, drafts, origin_of(name, entry.path))
 
 
@@ -175,12 +176,21 @@ def stored(snapshot: Snapshot) -> str:
     return STORED.get(most[0][0], most[0][0].lower()) if most else "–"
 
 
-def drafters(entry: Entry, known: Known = NOTHING) -> tuple[tuple[str, str], ...]:
+def can_rewind(model: Snapshot) -> bool:
+    """Whether anything can draft for it."""
+    with suppress(LocalspecError):
+        return read_any(model.config).can_rewind
+    return False
+
+
+def drafters(entry: Entry, known: Known = NOTHING, *, looks_up: bool = False) -> tuple[tuple[str, str], ...]:
     """What --draft takes for the model, with a description: models.toml's drafter first, else the one it was pulled
-    with, then others that are known; "off" last."""
+    with, else look-up where it `looks_up`; then others that are known; "off" last."""
     found, usual, pulled = [], entry.draft or known.pulled, known.pulled
     if usual is not None and usual.kind != "off":
         found.append(("auto", summary(usual.request)))
+    elif usual is None and looks_up:
+        found.append(("auto", LOOKUP.summary("")))
     found += [(name, summary(draft.request)) for name, draft in entry.drafts]
     named = dict.fromkeys((*([str(pulled.model)] if pulled else []), *known.compared))
     others = [name for name in named if usual is None or name != usual.model]

@@ -15,9 +15,9 @@ from localspec.engine.generic_arch import read_any
 from localspec.loading.plan_request import choose_context
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
-from localspec.models.folding import folding_of
 from localspec.models.prompt_sandbox import SandboxedPrompter
-from localspec.runtime.shortening import remedies, turns_over
+from localspec.models.spelling import folding_of
+from localspec.runtime.truncation import remedies, turns_over
 
 SHORT = 1000  # bytes: fewer fit into the context of any model that is not a toy, which refuses them once it is loaded
 

@@ -13,16 +13,16 @@ import msgspec
 
 from localspec.core.errors import EngineDied, UsageError, first_line
 from localspec.core.events import AnyEvent, Loading, Notice, Ready, SpecCard
-from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecOptions
 from localspec.engine.memory import give_back
 from localspec.engine.protocols import Resident
 from localspec.engine.session import common_prefix_length
 from localspec.runtime.answer import Answer, IsCancelled, Trace, encoded, folded
-from localspec.runtime.drafting import without_drafter
 from localspec.runtime.model_state import FAILED, ModelState
 from localspec.runtime.notices import drafter_failed, graph_notices
 from localspec.runtime.parts import Parts
 from localspec.runtime.prompt_reuse import keep_spelling
+from localspec.runtime.ready_drafter import without_drafter
 from localspec.runtime.references import References
 
 
@@ -43,7 +43,7 @@ class Model:
         every round before its Step; its time is not counted. A search of beams has none.
         """
         state, exit_layer = self.state, request.exit_layer if request.beams == 1 else None
-        with self._alone(), state.steered(request.wish), state.temporary_drafter(exit_layer):
+        with self._alone(), state.steered(request.spec), state.temporary_drafter(exit_layer):
             yield from Answer(state, self._references, request, cancelled).events(trace)
 
     @property
@@ -68,9 +68,9 @@ class Model:
     def spec(self) -> SpecCard:
         return self.state.spec
 
-    def steer(self, wish: SpecWish) -> SpecCard:
+    def steer(self, options: SpecOptions) -> SpecCard:
         """Steers the drafter, as ModelState does; from any thread."""
-        return self.state.steer(wish)
+        return self.state.steer(options)
 
     def change_drafter(self, asked: ChangeDrafter) -> Generator[Loading | Notice | Ready, None, None]:
         """Drafts with another drafter from now on, then Ready again. Weights and conversation of the target stay; what

@@ -12,7 +12,7 @@ import msgspec
 
 from localspec.core.errors import UsageError, first_line
 from localspec.core.events import Notice, Ready, SpecCard
-from localspec.core.requests import GenerateRequest, SpecWish
+from localspec.core.requests import GenerateRequest, SpecOptions
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.table import check_exit
@@ -22,9 +22,9 @@ from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Policy, is_layered
 from localspec.engine.session import Session
 from localspec.engine.shortlist import drafter_bytes
-from localspec.runtime.drafting import Drafting, without_failed
 from localspec.runtime.notices import drafter_failed, flat, graph_notices
 from localspec.runtime.parts import Parts
+from localspec.runtime.ready_drafter import Drafting, without_failed
 from localspec.runtime.stats import Tally
 
 FAILED = "it failed"
@@ -39,7 +39,7 @@ class ModelState:
         self.tally = Tally()
         self.tally.add(parts.ready)
         self._held: Parts | None = parts
-        self._wish: SpecWish | None = None  # of the answer under way, where it has one of its own
+        self._own_options: SpecOptions | None = None  # of the answer under way, where it has its own
         self._read_by_drafters = 0  # bytes, by drafters that were dropped
         self._fault: Notice | None = None
         self._flat_noticed = False
@@ -67,28 +67,28 @@ class ModelState:
     def cache_bytes(self) -> int:
         return sum(decoder.cache.num_bytes for decoder in self.parts.decoders)
 
-    def steer(self, wish: SpecWish) -> SpecCard:
-        """Changes how the next rounds draft, also in the middle of an answer that has no wish of its own; from any
+    def steer(self, options: SpecOptions) -> SpecCard:
+        """Changes how the next rounds draft, also in the middle of an answer that has no options of its own; from any
         thread. Nothing changes without a drafter."""
-        wish = wish.checked
+        options = options.checked
         if self.spec.kind != "off":
-            self.spec = msgspec.structs.replace(self.spec, mode=wish.mode, k=wish.k)
-            if self._wish is None:
-                self.parts.drafting.policy.steer(wish.mode, wish.k)
+            self.spec = msgspec.structs.replace(self.spec, mode=options.mode, k=options.k)
+            if self._own_options is None:
+                self.parts.drafting.policy.steer(options.mode, options.k)
         return self.spec
 
     @contextmanager
-    def steered(self, wish: SpecWish | None) -> Iterator[None]:
+    def steered(self, options: SpecOptions | None) -> Iterator[None]:
         """Drafts in the way that one answer asks for."""
-        if wish is None or self.spec.kind == "off":
+        if options is None or self.spec.kind == "off":
             yield
             return
-        self._wish, policy = wish.checked, self.parts.drafting.policy
-        policy.steer(self._wish.mode, self._wish.k)
+        self._own_options, policy = options.checked, self.parts.drafting.policy
+        policy.steer(self._own_options.mode, self._own_options.k)
         try:
             yield
         finally:
-            self._wish = None
+            self._own_options = None
             policy.steer(self.spec.mode, self.spec.k)
 
     @contextmanager
@@ -139,8 +139,8 @@ class ModelState:
         the last logits had none)."""
         yield from graph_notices(self.parts.decoders)
         translating = self.parts.drafting.translating
-        if translating is not None and (said := translating.notice(self.spec.name)):
-            yield said
+        if translating is not None and (notice := translating.notice(self.spec.name)):
+            yield notice
         if is_flat and not self._flat_noticed:
             self._flat_noticed = True
             yield flat(self.ready.model.name)

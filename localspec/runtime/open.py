@@ -14,25 +14,25 @@ from localspec.core.events import Loading, Notice
 from localspec.core.requests import LoadRequest
 from localspec.core.sizes import size_words
 from localspec.core.weight_formats import AUTO, FLOATS
-from localspec.engine.foreign import keep_offline
 from localspec.engine.generic_arch import is_generic
 from localspec.engine.memory import give_back
 from localspec.engine.protocols import Resident
+from localspec.engine.transformers_faults import keep_offline
 from localspec.loading.devices import gpu_faults, unused
 from localspec.loading.footprint import footprint
 from localspec.loading.kernels import load_decoder, verify
 from localspec.loading.plan import Plan, ladder
 from localspec.loading.plan_request import PlanRequest, choices
-from localspec.loading.resident import choose_threads
+from localspec.loading.resident_decoder import choose_threads
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.models.folding import folding_of
-from localspec.models.prequantised.stored import stored_format
+from localspec.models.prequantised.stored_format import stored_format
 from localspec.models.prompt_sandbox import SandboxedPrompter
+from localspec.models.spelling import folding_of
 from localspec.runtime import draft_choice
-from localspec.runtime import loaded as loaded_models
-from localspec.runtime.attach import attach_slots
-from localspec.runtime.opened import Opened, Opening, plan_request
+from localspec.runtime import load_marks as loaded_models
+from localspec.runtime.drafter_setup import attach_slots
+from localspec.runtime.open_target import Opened, Opening, plan_request
 from localspec.runtime.slots import Slots
 
 

@@ -1,7 +1,7 @@
 """A pair in other programs' words: vLLM's speculative configuration, llama-server's and SGLang's command.
 
-Their options are those of the programs' own documentation (pull-serve.md, D2; of SGLang docs/advanced_features/
-speculative_decoding.md). Runs nothing and reads no files.
+Their options are those of the programs' own documentation (SGLang's: docs/advanced_features/speculative_decoding.md).
+Runs nothing and reads no files.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from localspec.core.errors import IncompatiblePair, UsageError
+from localspec.engine.drafters import table
 from localspec.models.sandbox_jobs import TRANSLATE
 
 Program = Literal["vllm", "llama-server", "sglang"]
 PROGRAMS: tuple[Program, ...] = ("vllm", "llama-server", "sglang")
 DEFAULT_DRAFT = 5  # tokens; these programs have no "auto"
 MOST_CONTEXT = 8192
-LOOKUP, EARLY_EXIT = "lookup", "early-exit"
+LOOKUP, EARLY_EXIT = table.LOOKUP.name, table.EARLY_EXIT.name
 LOOKUP_NGRAMS = {"prompt_lookup_min": 2, "prompt_lookup_max": 5}
 TARGET_FILE, DRAFTER_FILE = "T.gguf", "D.gguf"
 PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM refuses unless it is asked not to, as it
@@ -86,7 +87,7 @@ def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
 
 
 def llama_server(pair: OtherPair) -> str:
-    """llama-server loads GGUF files, which localspec does not make: where the models are none, their places are left
+    """llama-server loads GGUF files, which localspec does not make: where a model is none, its file is left
     open. Without --spec-type it would load the drafter and never use it."""
     refuse_translation(pair, "llama-server")
     target = file_of(pair.target, TARGET_FILE)
@@ -129,7 +130,7 @@ def is_file(model: str) -> bool:
     return model.lower().endswith(".gguf")
 
 
-def open_places(pair: OtherPair) -> Iterator[str]:
+def stand_ins(pair: OtherPair) -> Iterator[str]:
     """What stands for a file in llama-server's command, a sentence each, and which repository might have it."""
     for stand_in, model in ((TARGET_FILE, pair.target), (DRAFTER_FILE, pair.drafter)):
         if model != LOOKUP and not is_file(model):

@@ -9,13 +9,13 @@ from typing import Protocol
 from localspec.core.events import Loading, Notice, Ready
 from localspec.core.requests import ChangeDrafter, SamplingOptions
 from localspec.engine.passes import can_batch
-from localspec.engine.policy.company import ALONE
+from localspec.engine.policy.shares import ALONE
 from localspec.engine.protocols import Company, Resident
 from localspec.engine.session import Session
 from localspec.loading.threads import Threads
-from localspec.models.folding import Folding
 from localspec.models.prompt_sandbox import AnyPrompter
-from localspec.runtime.drafting import Drafting
+from localspec.models.spelling import Folding
+from localspec.runtime.ready_drafter import Drafting
 
 
 class Closable(Protocol):

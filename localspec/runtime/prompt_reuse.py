@@ -14,9 +14,9 @@ def keep_spelling(known: Sequence[int], ids: Sequence[int], control_ids: Collect
     """`ids`, with each leading stretch between control tokens spelled as `known` spells it where the text is equal."""
     kept: list[int] = []
     mine, theirs = stretches(ids, control_ids), stretches(known, control_ids)
-    for place, (new, old) in enumerate(zip(mine, theirs, strict=False)):
+    for index, (new, old) in enumerate(zip(mine, theirs, strict=False)):
         if new != old and not (new[:1] == old[:1] and decode(new) == decode(old)):
-            return [*kept, *flatten(mine[place:])]
+            return [*kept, *flatten(mine[index:])]
         kept.extend(old)
     return [*kept, *flatten(mine[len(theirs) :])]
 

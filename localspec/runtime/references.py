@@ -11,8 +11,8 @@ from localspec.core.events import Step
 from localspec.core.requests import GenerateRequest, Reference, Template
 from localspec.engine.drafters.lookup import KINDS, Text
 from localspec.engine.drafters.ngram import LONGEST
-from localspec.models.folding import Folding
 from localspec.models.prompt_sandbox import AnyPrompter
+from localspec.models.spelling import Folding
 
 MOST_IDS = 16_384  # of all texts together: searched in every round, in about 40 µs
 

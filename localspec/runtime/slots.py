@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from localspec.core.errors import EngineDied, UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready, SpecCard
-from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecOptions
 from localspec.engine.passes import can_batch
 from localspec.runtime.failures import failure
 from localspec.runtime.model import Model
@@ -98,11 +98,11 @@ class Slots:
         self.check_thread()
         return self._batch is not None and self._batch.step()
 
-    def steer(self, wish: SpecWish) -> SpecCard:
-        """Speculate so from the next round on, in all answers that have no wish of their own. From any thread."""
+    def steer(self, options: SpecOptions) -> SpecCard:
+        """Speculate so from the next round on, in all answers that have no options of their own. From any thread."""
         for model in self._others:
-            model.steer(wish)
-        return self.first.steer(wish)
+            model.steer(options)
+        return self.first.steer(options)
 
     def change_drafter(self, asked: ChangeDrafter) -> Generator[Loading | Notice | Ready, None, None]:
         """Drafts otherwise in all slots, between two answers, as a Model does; one that cannot be had twice drafts in

@@ -11,13 +11,13 @@ from collections import defaultdict, deque
 from collections.abc import Collection, Iterable
 from itertools import zip_longest
 from math import hypot
-from statistics import fmean, median, variance
+from statistics import fmean, median, stdev, variance
 from typing import Any
 
 import msgspec
 
 from localspec.core.events import AnyEvent, Done, DrafterSums, Event, Prefill, Ready, Stats, Step
-from localspec.core.served import SERVER, UNREPORTED
+from localspec.core.server_speculation import SERVER, UNREPORTED
 
 PROBES_NEEDED = 10  # in a mean of fewer a single one decides: the screen shows ×–
 MEDIAN_OF = 3  # rounds, at least
@@ -46,10 +46,10 @@ def steady_mean(times: Iterable[float]) -> float:
     return fmean(steady(times))
 
 
-def spread_of_sum(times: Iterable[float]) -> float:
-    """Standard deviation of the sum of steady times; one time alone does not say."""
+def spread_of_sum(times: Iterable[float], usual: float = 0.0) -> float:
+    """Standard deviation of the sum of steady times; one time alone spreads by its `usual` share."""
     kept = steady(times)
-    return (len(kept) * variance(kept)) ** 0.5 if len(kept) > 1 else 0.0
+    return (len(kept) * variance(kept)) ** 0.5 if len(kept) > 1 else usual * sum(kept)
 
 
 def student_95(count: int) -> float:
@@ -120,7 +120,9 @@ class SpeedMeter:
         plain = steady(self._compared)
         spent = sum(map(sum, map(steady, self.times.values())))
         of_plain = student_95(len(plain)) * spread_of_sum(plain) / sum(plain)
-        of_rounds = 1.96 * hypot(*map(spread_of_sum, self.times.values())) / spent
+        usual = stdev(plain) / fmean(plain)
+        drafted = sum(len(times) for k, times in self.times.items() if k)
+        of_rounds = student_95(max(3, drafted)) * hypot(*(spread_of_sum(t, usual) for t in self.times.values())) / spent
         return hypot(of_plain, of_rounds)
 
     def _round_ms(self, drafted: int) -> float:

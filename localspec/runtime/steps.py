@@ -48,7 +48,7 @@ class Writer:
             verify_ms=1000 * done.verify_seconds,
             rejected=tuple(self.proposal(done, position) for position in range(accepted, done.drafted - ignored)),
             drafters=done.drafters,
-            origin=done.choice.offer.origin if done.drafted and done.choice.offer else None,
+            origin=done.copied.origin if done.copied else None,
             position=before,
             shared=shared,
         )

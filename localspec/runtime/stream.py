@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from localspec.core.events import AnyEvent
 from localspec.core.requests import GenerateRequest
 from localspec.core.trace import TracedRound
-from localspec.runtime.gathered import Gathered, Result
 from localspec.runtime.model import Model
+from localspec.runtime.result import Gathered, Result
 
 
 class Stream:

@@ -32,7 +32,7 @@ from localspec.core.requests import (
     GenerateRequest,
     LoadRequest,
     SamplingOptions,
-    SpecWish,
+    SpecOptions,
 )
 from localspec.core.sanitize import clean
 from localspec.runtime.failures import failure, log_file
@@ -44,7 +44,7 @@ SPAWN = multiprocessing.get_context("spawn")
 Number: TypeAlias = ctypes.c_longlong  # in shared memory, without a lock: only the parent writes
 Numbers: TypeAlias = ctypes.Array[ctypes.c_longlong]
 EVENTS = msgspec.msgpack.Decoder(tuple[int | None, AnyEvent])
-Request = GenerateRequest | SpecWish | ChangeDrafter
+Request = GenerateRequest | SpecOptions | ChangeDrafter
 MESSAGES = msgspec.msgpack.Decoder(tuple[Request, dict[str, Any]])
 ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.runtime.open:open_model"
@@ -110,10 +110,10 @@ class EngineProcess:
             self._send(request)
             return self._asked
 
-    def steer(self, wish: SpecWish) -> None:
+    def steer(self, options: SpecOptions) -> None:
         """Changes how the next rounds draft; the event Steered confirms it."""
         with self._lock:
-            self._send(wish)
+            self._send(options)
 
     def change_drafter(self, asked: ChangeDrafter) -> None:
         """Queues another drafter, behind the answers asked for before; the event Ready confirms it."""
@@ -180,7 +180,7 @@ class Inbox:
 
 
 class Desk:
-    """What is asked, and answered: as many at once as there are slots, and the others in their order. A SpecWish holds
+    """What is asked, and answered: as many at once as there are slots, and the others in their order. SpecOptions hold
     from the next round on."""
 
     def __init__(self, inbox: Inbox, pipe: Connection, slots: Slots, stopped: Numbers) -> None:
@@ -200,7 +200,7 @@ class Desk:
 
     def _take(self, *messages: Request) -> None:
         for message in messages:
-            if isinstance(message, SpecWish):
+            if isinstance(message, SpecOptions):
                 tell(self._pipe, Steered(self._slots.steer(message)))
             else:
                 self._waiting.append(message)

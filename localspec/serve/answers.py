@@ -96,10 +96,10 @@ class Reply:
         """The answer as one object."""
         text = "".join(token.text for token in self.tokens)
         who = {"localspec": {"tokens": msgspec.to_builtins(self.tokens)}} if self.asked.tokens else {}
-        said = (
+        body = (
             {"message": {"role": "assistant", "content": text, **who}} if self.kind == "chat" else {"text": text, **who}
         )
-        choice = {"index": 0, **said, "logprobs": self._logprobs(self.tokens), "finish_reason": self.finish_reason}
+        choice = {"index": 0, **body, "logprobs": self._logprobs(self.tokens), "finish_reason": self.finish_reason}
         return {**self._head(WHOLE), "choices": [choice], "usage": usage(self.stats), **self._figures()}
 
     @property

@@ -20,7 +20,7 @@ from localspec.core.requests import (
     Message,
     Role,
     SamplingOptions,
-    SpecWish,
+    SpecOptions,
     draft_length,
 )
 from localspec.serve.faults import RequestRefused, unsupported
@@ -118,15 +118,16 @@ class Speculation(msgspec.Struct, frozen=True):
     mode: Mode | None = None
     k: DraftLength | None = None
 
-    def over(self, usual: SpecWish) -> SpecWish | None:
+    def over(self, usual: SpecOptions) -> SpecOptions | None:
         """The server's usual way with what the request says of it; None where it says nothing."""
         if self == Speculation():
             return None
         if self.mode == "off":
-            return SpecWish("off")
+            return SpecOptions("off")
         if self.k is not None:
-            return SpecWish.of(self.k, self.mode or "auto")
-        return usual if self.mode is None else SpecWish(self.mode, usual.k or "auto")  # its 0 only says that it is off
+            return SpecOptions.of(self.k, self.mode or "auto")
+        k = usual.k or "auto"  # its 0 only says that it is off
+        return usual if self.mode is None else SpecOptions(self.mode, k)
 
 
 class Asked(msgspec.Struct, frozen=True):

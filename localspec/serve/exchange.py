@@ -12,7 +12,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from localspec.core.events import AnyEvent, Loading, SpecCard
-from localspec.core.requests import SpecWish
+from localspec.core.requests import SpecOptions
 from localspec.serve.bodies import Asked
 from localspec.serve.engine import Answer, Host
 from localspec.serve.queue import Queue, Ticket
@@ -39,14 +39,14 @@ class Exchange:
     def spec(self) -> SpecCard:
         """The drafter as it is used for this answer."""
         assert self._host.ready is not None
-        usual, wish = self._host.ready.spec, self._wish
-        return usual if wish is None or usual.kind == "off" else replace(usual, mode=wish.mode, k=wish.k)
+        usual, options = self._host.ready.spec, self._asked_spec
+        return usual if options is None or usual.kind == "off" else replace(usual, mode=options.mode, k=options.k)
 
     @property
-    def _wish(self) -> SpecWish | None:
+    def _asked_spec(self) -> SpecOptions | None:
         assert self._host.ready is not None
         usual = self._host.ready.spec
-        return self.asked.speculation.over(SpecWish(usual.mode, usual.k))
+        return self.asked.speculation.over(SpecOptions(usual.mode, usual.k))
 
     def close(self) -> None:
         """Leaves the queue, or stops the answer. Twice does no harm."""
@@ -76,7 +76,7 @@ class Exchange:
         """The answer's events, after `turn`; none where the client left before."""
         if self._ticket.position < 0:
             return
-        request = replace(self.asked.request, wish=self._wish) if self._host.ready else self.asked.request
+        request = replace(self.asked.request, spec=self._asked_spec) if self._host.ready else self.asked.request
         self._answer = answer = self._host.ask(request, self._ticket.leave)
         while (event := await answer.next()) is not None:
             yield event

@@ -68,16 +68,18 @@ def loading(progress: Loading | None) -> RequestRefused:
 
 def not_loaded(failure: Failure) -> RequestRefused:
     """The model could not be loaded; the next request tries again."""
-    said = f"{failure.message} {failure.hint}".rstrip()
-    message = said if failure.code == "engine_stopped" else f"The model is not loaded. {said}"
+    sentence = f"{failure.message} {failure.hint}".rstrip()
+    message = sentence if failure.code == "engine_stopped" else f"The model is not loaded. {sentence}"
     return RequestRefused(503, message, code=failure.code, kind=UNAVAILABLE)
 
 
-def full(answered: int, waiting: int) -> RequestRefused:
+def full(answered: int, waiting: int, position: int) -> RequestRefused:
+    """`position`: where it would have waited."""
     written = "One answer is" if answered == 1 else f"{answered} answers are"
     message = f"{written} being written and {waiting} wait, which is the most. Try again later."
     headers = {"retry-after": "5"}
-    return RequestRefused(429, message, code="queue_full", kind="rate_limit_error", headers=headers)
+    more = {"position": position}
+    return RequestRefused(429, message, code="queue_full", kind="rate_limit_error", headers=headers, more=more)
 
 
 def too_many(bodies: int) -> RequestRefused:

@@ -53,13 +53,13 @@ class Queue:
         """RequestRefused where too many of its kind wait."""
         alike = sum(one.ahead == ahead for one in self._waiting)
         if alike >= self.most_waiting and self.answering >= self._parallel():
-            raise full(self.answering, self.waiting)
+            raise full(self.answering, self.waiting, self._end(ahead=ahead) + 1)
 
     def join(self, *, ahead: bool = False) -> Ticket:
         """Joins at the end, or ahead of all that are not; RequestRefused where too many of its kind wait."""
         self.check(ahead=ahead)
         ticket = Ticket(self, ahead=ahead)
-        at = sum(one.ahead for one in self._waiting) if ahead else self.waiting
+        at = self._end(ahead=ahead)
         self._waiting.insert(at, ticket)
         self._move(at)
         return ticket
@@ -75,6 +75,10 @@ class Queue:
                 tickets.remove(ticket)
                 ticket.moved.set()
                 self._move(0)
+
+    def _end(self, *, ahead: bool) -> int:
+        """How many wait before one that joins."""
+        return sum(one.ahead for one in self._waiting) if ahead else self.waiting
 
     def _move(self, first: int) -> None:
         """Lets in as many as can be answered; those that wait from the `first` on have moved."""

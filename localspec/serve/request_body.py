@@ -42,7 +42,7 @@ class Bodies:
 
     async def read(self, request: Request) -> bytes:
         """The body; RequestRefused where it is too long or too slow, or where too many are read."""
-        self._make_room()
+        self._drop_oldest()
         try:
             async with asyncio.timeout(self.bounds.seconds) as limit:
                 self._limits.append(limit)
@@ -52,7 +52,7 @@ class Bodies:
         finally:
             self._limits = [one for one in self._limits if one is not limit]
 
-    def _make_room(self) -> None:
+    def _drop_oldest(self) -> None:
         if self.reading < self.bounds.most_read:
             return
         oldest, now = self._limits[0], asyncio.get_running_loop().time()

@@ -19,7 +19,6 @@ from typing import ClassVar
 from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.driver import Driver
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -39,9 +38,10 @@ from localspec.tui.keys.key_names import KeyedApp
 from localspec.tui.keys.keymap import SEND_KEYS, spelled
 from localspec.tui.keys.palette import ChatProvider, CommandProvider, ModelProvider
 from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.size_notice import TooSmall
 from localspec.tui.screens.theme_picker import ThemePicker
-from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.terminal.collector import collect_at_rest
+from localspec.tui.terminal.terminal_app import TerminalApp
 from localspec.tui.themes import Look, colours, look, unknown
 
 NO_SCREENS = ("", "dumb", "unknown")
@@ -52,7 +52,7 @@ NO_WARNINGS = "ignore::UserWarning"
 PALETTE_CLOSES = 0.1  # seconds, before a picture is taken of what is below
 
 
-class ChatApp(KeyedApp):
+class ChatApp(TerminalApp, KeyedApp):
     """`make_engine` is called at the start and again for every reload."""
 
     TITLE = "localspec"
@@ -97,7 +97,11 @@ class ChatApp(KeyedApp):
         self.theme_changed_signal.subscribe(self, self.remember)
         self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))  # the shell wrote over the screen
         wrong = unknown(self.tuning.config.ui.provenance, self.theme_variables)
-        for notice in (*self.looks.notices, *self.wrong_keys, *(Notice("warning", "colour", said) for said in wrong)):
+        for notice in (
+            *self.looks.notices,
+            *self.wrong_keys,
+            *(Notice("warning", "colour", sentence) for sentence in wrong),
+        ):
             self.chat.post_message(Noticed(notice))
 
     def get_css_variables(self) -> dict[str, str]:
@@ -124,30 +128,13 @@ class ChatApp(KeyedApp):
             try:
                 store("ui.theme", self.kept_theme)
             except UsageError as fault:
-                self.chat.post_message(Noticed(Notice("warning", fault.code, fault.message, fault.hint)))
+                self.chat.feedback.warn(fault)
 
     def get_default_screen(self) -> ChatScreen:
         return self.chat
 
     def get_key_display(self, binding: Binding) -> str:
         return binding.key_display or spelled(binding.key).replace("Ctrl+", "^")
-
-    def get_driver_class(self) -> type[Driver]:
-        chosen = super().get_driver_class()
-        if chosen.__name__ != "LinuxDriver":  # Windows, or one that TEXTUAL_DRIVER names
-            return chosen
-        from localspec.tui.terminal.driver import TerminalDriver  # imports termios
-
-        return TerminalDriver
-
-    def _build_driver(self, headless: bool, inline: bool, mouse: bool, size: tuple[int, int] | None) -> Driver:
-        """Textual's inline driver reads pastes as its full one does."""
-        if headless or not inline:
-            return super()._build_driver(headless, inline, mouse, size)
-        from localspec.tui.terminal.driver import InlineDriver  # imports termios
-
-        self._driver = InlineDriver(self, debug=False, mouse=mouse, size=size)
-        return self._driver
 
     def deliver_screenshot(
         self, filename: str | None = None, path: str | None = None, time_format: str | None = None
@@ -168,7 +155,7 @@ class ChatApp(KeyedApp):
             reason = fault.strerror or type(fault).__name__
             sentence = f"The screenshot '{file}' cannot be written ({reason})."
             notice = Notice("warning", "screenshot", sentence, "For the text: /export md PATH")
-        self.chat.post_message(Noticed(notice))
+        self.chat.feedback.answer(notice)
 
     def search_themes(self) -> None:
         self.chat.call_later(self.chat.settings.theme, "")
@@ -179,8 +166,7 @@ class ChatApp(KeyedApp):
         yield SystemCommand("Screenshot", "save a picture of the screen (SVG)", keep)
 
     def watch_title(self, title: str) -> None:
-        if show := getattr(self._driver, "show_title", None):  # our own driver's; others leave the terminal its title
-            show(one_line(title))
+        self.show_title(one_line(title))
 
     async def on_event(self, event: events.Event) -> None:
         """The door of what is pasted, wherever it goes; terminals paste line ends as CR."""
@@ -206,7 +192,7 @@ class ChatApp(KeyedApp):
 
     def action_suspend_process(self) -> None:
         """Suspends the chat as shells do with other programs; an answer is still being written meanwhile."""
-        if self._driver is not None and self._driver.can_suspend:
+        if self.can_suspend:
             super().action_suspend_process()
         else:
             self.chat.feedback.hint(NO_SUSPENDING)

@@ -44,9 +44,9 @@ def legible(variables: Mapping[str, str]) -> dict[str, str]:
 
 def parsed(value: str, ground: Color | None) -> Color | None:
     """The colour as it is seen on its ground; None for one of the terminal's own, or none."""
-    said, _, share = value.partition(" ")
+    name, _, share = value.partition(" ")
     try:
-        colour = Color.parse(said)
+        colour = Color.parse(name)
     except ColorParseError:
         return None
     if colour.ansi is not None:

@@ -142,15 +142,15 @@ def unknown(table: ProvenanceTable, variables: Mapping[str, str]) -> list[str]:
     """The faults of the table's colours, in sentences."""
     asked = msgspec.structs.asdict(table).items()
     return [
-        f"ui.provenance.{name}: {said} is not a colour of this theme."
-        for name, said in asked
-        if not colour(said, variables)
+        f"ui.provenance.{name}: {wanted} is not a colour of this theme."
+        for name, wanted in asked
+        if not colour(wanted, variables)
     ]
 
 
-def colour(said: str, variables: Mapping[str, str]) -> str:
+def colour(wanted: str, variables: Mapping[str, str]) -> str:
     """The colour without its opacity, which shows a token's position in the draft; "" if it is none."""
-    value = (variables.get(said[1:], "") if said.startswith("$") else said).partition(" ")[0]
+    value = (variables.get(wanted[1:], "") if wanted.startswith("$") else wanted).partition(" ")[0]
     try:
         Color.parse(value)
     except ColorParseError:

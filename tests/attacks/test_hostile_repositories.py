@@ -13,7 +13,7 @@ import pytest
 
 from localspec.core.errors import AccessDenied, LocalspecError, PullError
 from localspec.hub.gates import gate_lines
-from localspec.hub.prepare import prepare
+from localspec.hub.plan import prepare
 from localspec.hub.records import PullPlan, PullRequest
 from localspec.models import hub_cache
 from tests.support.fake_hub import Account, Answer, FakeHub, FakeRepository, refused

@@ -74,7 +74,7 @@ def import_everything() -> None:
     from transformers.models.llama import modeling_llama  # noqa: F401 # what the self-check imports, in seconds
 
     from localspec.cli import run  # noqa: F401 # and below: what each run would import for a quarter of a second
-    from localspec.cli.pulling import missing  # noqa: F401
+    from localspec.cli.download import missing_model  # noqa: F401
     from localspec.engine.cpu import decoder, program  # noqa: F401
     from localspec.engine.cpu.isa import choose
     from localspec.history import references, store  # noqa: F401

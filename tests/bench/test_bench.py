@@ -31,7 +31,7 @@ from localspec.core.events import Loading, Notice, Stats
 from localspec.core.requests import LoadRequest
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.runtime.open import open_target
-from localspec.runtime.opened import swept_key
+from localspec.runtime.open_target import swept_key
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
 

@@ -13,8 +13,8 @@ from localspec.bench import proof
 from localspec.bench.prompts import Prompt
 from localspec.bench.proof import EveryKind, prove
 from localspec.bench.proof_report import Difference, Proof, ProofRow
-from localspec.cli import proving
-from localspec.cli.proving import refuse
+from localspec.cli import proof as command
+from localspec.cli.proof import refuse
 from localspec.core.errors import Divergence, EngineError
 from localspec.core.requests import LoadRequest
 from localspec.engine.decoder import Decoder
@@ -24,6 +24,7 @@ from localspec.engine.session import Session
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
+from tests.support.two_tongues import unigram
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified", "one_state_folder")]
 
@@ -53,6 +54,29 @@ def test_a_sound_engine_writes_plain_text_and_that_is_said(folder: Path, quant: 
         "Drafted text is plain text with look-up + early exit 2: 6 of 6 answers token for token."
     )
     refuse(found)
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """A target and a drafter whose tokenizers differ, and whose every token is text."""
+    made = tmp_path_factory.mktemp("pair")
+    said = {"template": CHATML, "eos": "</s>"}
+    return [
+        save_snapshot(made / "target", unigram(), **said),
+        save_snapshot(made / "other", unigram(nfkc=True), num_hidden_layers=1, **said),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "quant"),
+    [("", "int8"), *(pytest.param("lookup+", quant, marks=pytest.mark.slow) for quant in ("int8", "int4", "fp64"))],
+)
+def test_a_draft_model_with_another_tokenizer_drafts_in_the_proof_too(pair: list[Path], before: str, quant: str):
+    """Its text is translated along each prompt."""
+    target, other = pair
+    (row,) = proven(target, f"{before}{other}", quant).rows
+    assert (row.answers, row.same, row.differences, row.fault) == (6, 6, (), "")
+    assert row.drafted > 0
 
 
 @pytest.mark.slow
@@ -128,7 +152,7 @@ def test_the_command_prints_a_table_or_json_and_its_exit_code_is_that_of_a_diver
     code, out, _ = localspec(*words, "--json")
     assert json.loads(out)["rows"][0]["drafter"] == "look-up"
     wrong = ProofRow("look-up", 1, 0, 8, 4, 2, 2, 0, (Difference("prompt 1, greedy", 3, " a", "\x1b[31m", 2.0, 0.0),))
-    monkeypatch.setattr(proving, "prove", lambda *_, **__: Proof("tiny", "fp32", "cpu", 1, 8, (wrong,)))
+    monkeypatch.setattr(command, "prove", lambda *_, **__: Proof("tiny", "fp32", "cpu", 1, 8, (wrong,)))
     code, out, err = localspec(*words)
     assert code == 6
     assert "look-up: prompt 1, greedy: token 3 is" in out
@@ -157,6 +181,6 @@ def test_every_length_every_offer_and_grafts_are_tried():
     policy = EveryKind((1, 4))
     choices = [policy.choose(8, lambda: (looked_up, exits)) for _ in range(8)]
     assert {choice.offer for choice in choices} == {looked_up, exits}
-    assert {choice.graft for choice in choices if choice.offer is exits} == {(), (1, 2, 3)}
+    assert {choice.graft for choice in choices if choice.offer is exits} == {None, looked_up}
     assert policy.choose(0, lambda: (looked_up,)) == PLAIN
     assert policy.choose(8, tuple) == PLAIN

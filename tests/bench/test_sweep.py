@@ -27,7 +27,7 @@ from localspec.models.catalog import Catalog, DraftEntry
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import draft_choice
 from localspec.runtime.open import open_model, open_target
-from localspec.runtime.opened import Opened, swept_key
+from localspec.runtime.open_target import Opened, swept_key
 from tests.cli.test_cli import complaints
 
 GUIDE = LoadRequest.of("guide", quant="fp32", threads=1)
@@ -220,7 +220,7 @@ def test_where_plain_decoding_is_fastest_nothing_is_remembered(monkeypatch: pyte
 @pytest.mark.slow
 def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
     found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=1:3:2")], max_tokens=8, repeats=1)
-    assert [point.place for point in found.curves[0].points] == ["1", "3", "2"]
+    assert [point.label for point in found.curves[0].points] == ["1", "3", "2"]
     assert all(
         run.ids == found.reports[0].first[key].ids
         for runs in found.reports[0].runs.values()

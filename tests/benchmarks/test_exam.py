@@ -22,7 +22,7 @@ from benchmarks.exam.report import Answer, ExamReport, Sitting
 from benchmarks.program import run
 from localspec.core.events import AnyEvent, Loading, Memory, ModelCard, Notice, Ready, SpecCard
 from localspec.core.requests import LoadRequest
-from localspec.models.folding import READ_AS
+from localspec.models.spelling import READ_AS
 from tests.cli.test_cli import complaints
 from training.exam.questions import Exam, Question, load
 

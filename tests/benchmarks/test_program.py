@@ -10,6 +10,7 @@ from benchmarks.program import at_least, read_lengths, read_shares, run
 from localspec.core.errors import Cancelled, UsageError
 
 PROGRAMS = {
+    "bookkeeping": "bookkeeping",
     "chat": "chat.__main__",
     "copies": "copies",
     "exam": "exam.__main__",

@@ -47,6 +47,16 @@ def test_every_kind_has_two_prompts_and_none_is_asked_twice():
     assert len({prompt.text for prompt in PROMPTS}) == len(PROMPTS)
 
 
+def test_the_second_set_is_read_from_its_file_and_has_every_kind_once(tmp_path: Path):
+    second = real_model.read_prompts(Path(real_model.__file__).parent / "texts" / "second_prompts.json")
+    assert Counter(prompt.kind for prompt in second) == dict.fromkeys(KINDS, 1)
+    assert {prompt.text for prompt in second}.isdisjoint(prompt.text for prompt in PROMPTS)
+    (tmp_path / "other.json").write_text('[{"kind": "chat"}]')
+    for wrong in ("other.json", "none.json"):
+        with pytest.raises(UsageError, match="has no prompts"):
+            real_model.read_prompts(tmp_path / wrong)
+
+
 def test_the_table_by_kind_has_speeds_and_the_ratio_to_the_same_engines_plain():
     assert kind_table(FOUND.kind_rows()) == [
         ["tok/s", "plain int8", "early exit 7 int8", "llama.cpp plain Q4_1"],

@@ -21,9 +21,10 @@ from localspec.cli.batch_lines import WORDS, Asked, Asking, ask, digest, read_ba
 from localspec.cli.batch_results import Kept
 from localspec.cli.io import STREAM
 from localspec.core.errors import UsageError
+from localspec.core.events import Loading
 from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.runtime.api import LLM, load
-from localspec.runtime.gathered import Gathered
+from localspec.runtime.result import Gathered
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
@@ -83,6 +84,20 @@ def test_results_are_in_order_and_each_is_what_run_answers(run: Any, asked: Path
             turns = line.get("messages") or [{"role": "user", "content": line["prompt"]}]
             given = {name: line[name] for name in ("temperature", "seed") if name in line} or {"temperature": 0}
             assert llm.generate(turns, max_tokens=one["tokens"], **given).text == one["text"]
+
+
+def test_a_bar_shows_how_many_are_done(run: Any, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also those that the file had before."""
+    shown, file = list[Loading](), tmp_path / "results"
+    monkeypatch.setattr(batch.Progress, "show", lambda _, event: shown.append(event))
+    assert run(asked, "--output", file)[0] == 0
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:3]))
+    assert run(asked, "--output", file)[0] == 0
+    counts = [(event.done, event.total, event.eta_s) for event in shown if event.stage == "answering"]
+    assert [done for done, _, _ in counts] == [0, 1, 2, 3, 4, 3, 4]
+    assert {total for _, total, _ in counts} == {4}
+    assert [eta is None for _, _, eta in counts] == [True, *[False] * 4, True, False]
+    assert counts[4][2] == 0
 
 
 def test_a_file_of_results_is_gone_on_with(run: Any, asked: Path, tmp_path: Path):

@@ -286,9 +286,11 @@ def test_the_token_is_never_shown_and_its_source_always(
 def test_what_leaves_the_machine_is_said_with_where_it_goes(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     def said() -> str:
         (_, words) = localspec("doctor")[1].split("leaves the machine: ")
-        return " ".join(words.partition("\n\n")[0].split())
+        hub, server = " ".join(words.partition("\n\n")[0].split()).rsplit("; ", 1)
+        assert server == "a chat with a server, to that server"
+        return hub
 
-    assert said() == "nothing, since the network is off"
+    assert said() == "nothing to the hub, since it is off"
     for variable in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(variable, raising=False)
     names = "names of repositories and files, and words searched for, to "

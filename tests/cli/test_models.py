@@ -12,6 +12,8 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.locks import lock
+from localspec.core.sizes import size_words
+from localspec.hub import manifests
 from localspec.hub.licences import remember
 from localspec.hub.records import (
     AskDelete,
@@ -28,7 +30,7 @@ from localspec.hub.records import (
 )
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
-from localspec.runtime import loaded
+from localspec.runtime import load_marks
 from localspec.runtime.pairs import Candidate, PairVerdict
 from tests.conftest import Program
 from tests.support.models import save_snapshot
@@ -60,7 +62,7 @@ def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
     head, guide, tiny = out.splitlines()
     assert head.split() == ["NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST", "USED"]
     assert re.match(r"guide +bf16 +15 MB +fits +early exit after layer 2 +apache-2\.0 +–", guide)
-    assert re.match(r"maker/tiny +fp32 .* fits +– +cc-by-nc-4\.0, non-commercial +–", tiny)
+    assert re.match(r"maker/tiny +fp32 .* fits +look-up +cc-by-nc-4\.0, non-commercial +–", tiny)
 
 
 def test_show_knows_the_licence_of_the_built_in_model_and_of_what_was_pulled(fetched: Path, localspec: Program):
@@ -104,7 +106,8 @@ def test_show_prints_the_card_of_a_model(fetched: Path, localspec: Program):
         r"licence +cc-by-nc-4\.0, non-commercial",
         r"architecture +llama, \d+ layers, context 512, vocabulary [\d,]+",
         r"chat template +its own",
-        r"drafters +off: decode plain",
+        r"drafters +auto: look-up",
+        r" +off: decode plain",
         r"files +README\.md, 0 kB",
     ):
         assert re.search(rf"^{line}$", out, re.MULTILINE), line
@@ -112,6 +115,20 @@ def test_show_prints_the_card_of_a_model(fetched: Path, localspec: Program):
     assert localspec("show", "maker/tiny", "--license")[1] == "cc-by-nc-4.0, non-commercial https://x.y\n"
     (fetched / "LICENSE").write_text("You may.\n")
     assert localspec("show", "maker/tiny", "--license")[1] == "You may.\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("fallback_template = 'none'", "its own"),
+        ("template = 'none'", '"none", which models.toml names in place of its own'),
+    ],
+)
+@pytest.mark.usefixtures("fetched")
+def test_show_says_which_template_is_used(written: str, said: str, localspec: Program):
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(f"schema_version = 1\n[models.mine]\nrepo = 'maker/tiny'\n{written}\n")
+    assert re.search(rf"^chat template +{said}$", localspec("show", "mine")[1], re.MULTILINE)
 
 
 def test_show_says_that_a_newer_version_is_there_than_the_one_that_was_pulled(fetched: Path, localspec: Program):
@@ -152,13 +169,48 @@ def deleting(monkeypatch: pytest.MonkeyPatch) -> ScriptedHub:
 @pytest.mark.usefixtures("fetched")
 def test_rm_says_what_it_frees_before_it_asks(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     hub, asked = deleting(monkeypatch), []
-    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-    monkeypatch.setattr("localspec.cli.asking.answered", lambda question, **_: bool(asked.append(question)))
+    monkeypatch.setattr("localspec.cli.questions.interactive", lambda: True)
+    monkeypatch.setattr("localspec.cli.questions.answered", lambda question, **_: bool(asked.append(question)))
     code, out, err = localspec("rm", "maker/tiny")
     freed = "Deleting maker/tiny frees 13.0 GB; 2.0 GB of it unfinished; 1.0 GB stay, since other models share them.\n"
     assert (code, out, err, asked) == (130, freed, "Nothing was deleted.\n", ["Delete?"])
     assert localspec("rm", "maker/tiny", "maker/tiny", "--yes")[1] == freed + "Freed 13.0 GB.\n"
     assert hub.asked == [AskDelete(("maker/tiny",)), AskDelete(("maker/tiny",)), Go()]
+
+
+def replaced(fetched: Path) -> Path:
+    """An older version, which a pull has replaced by the one that is there."""
+    folder = fetched.with_name("f" * 40)
+    save_snapshot(folder, byte_level(*SPECIALS), template=CHATML, eos="<|im_end|>", hidden_size=32)
+    manifests.replaced("maker/tiny", folder.name)
+    return folder
+
+
+def test_ls_show_and_rm_say_what_older_versions_take_and_how_it_is_freed(
+    fetched: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    size = size_words(sum(file.stat().st_size for file in replaced(fetched).iterdir()))
+    line = f"Older versions of maker/tiny take {size}. Free it: localspec rm --older"
+    assert localspec("ls")[1].splitlines()[-1] == line
+    assert localspec("ls", "--unfinished")[1] == ""
+    assert (
+        f"older versions  1, {size}. Free it: localspec rm --older maker/tiny\n" in localspec("show", "maker/tiny")[1]
+    )
+    assert json.loads(localspec("show", "maker/tiny", "--json")[1])["older"]["commits"] == ["f" * 40]
+    plan = DeletePlan((), GB, older=("maker/tiny",), older_bytes=GB)
+    scripts = {AskDelete: [[plan]], Go: [[Deleted((), GB, ("maker/tiny",))]]}
+    hub = ScriptedHub(scripts).install(monkeypatch)
+    freed = "Deleting older versions of maker/tiny frees 1.0 GB.\nFreed 1.0 GB.\n"
+    assert localspec("rm", "--older", "--yes")[:2] == (0, freed)
+    assert localspec("rm", "--older", "maker/tiny", "--yes")[:2] == (0, freed)
+    assert hub.asked == [AskDelete((), ("maker/tiny",)), Go()] * 2
+
+
+@pytest.mark.usefixtures("fetched")
+def test_rm_of_older_versions_where_there_are_none_asks_nothing(localspec: Program):
+    assert localspec("rm", "--older")[::2] == (0, "There are no older versions.\n")
+    assert localspec("rm", "--older", "maker/tiny")[::2] == (0, "There are no older versions of maker/tiny.\n")
+    assert localspec("rm", "--yes")[0] == 2
 
 
 @pytest.mark.usefixtures("fetched")
@@ -170,7 +222,7 @@ def test_rm_without_a_terminal_needs_a_yes(localspec: Program, monkeypatch: pyte
 
 def test_rm_refuses_a_model_that_is_loaded(fetched: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch):
     hub = deleting(monkeypatch)
-    mark = loaded.mark(fetched)
+    mark = load_marks.mark(fetched)
     assert mark is not None
     code, _, err = localspec("rm", "maker/tiny", "--yes")
     assert (code, "maker/tiny is loaded by a running localspec." in err) == (2, True)
@@ -220,7 +272,7 @@ def test_rm_says_that_a_key_goes_with_it_and_removes_it_alone(
     hub = deleting(monkeypatch)
     paths.models_file().parent.mkdir(parents=True)
     paths.models_file().write_text(OWN)
-    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
+    monkeypatch.setattr("localspec.cli.questions.interactive", lambda: True)
     monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     assert "; also removes the key smol from models.toml.\n" in localspec("rm", name)[1]
     assert paths.models_file().read_text() == OWN
@@ -272,14 +324,14 @@ def test_rm_deletes_nothing_that_localspec_did_not_fetch(
 
 
 def test_marks_of_several_processes_are_shared_and_end_with_them(tmp_path: Path):
-    first, second = loaded.mark(tmp_path / "a"), loaded.mark(tmp_path / "a")
+    first, second = load_marks.mark(tmp_path / "a"), load_marks.mark(tmp_path / "a")
     assert first is not None
     assert second is not None
-    assert loaded.loaded() == [tmp_path / "a"]
+    assert load_marks.loaded() == [tmp_path / "a"]
     first.close()
-    assert loaded.is_loaded(tmp_path)
+    assert load_marks.is_loaded(tmp_path)
     second.close()
-    assert loaded.loaded() == []
+    assert load_marks.loaded() == []
 
 
 def test_a_lock_is_one_process_or_several_that_share(tmp_path: Path):
@@ -349,6 +401,15 @@ def test_fit_of_what_is_not_here_is_asked_of_the_hub_and_5_is_its_no(
     first, second = (asked.request for asked in hub.asked if isinstance(asked, AskFit))
     assert (first.repo, first.drafter, first.weights.weight_format) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "int8")
     assert second == FitRequest("a/b", variant="Q4_K_M")
+
+
+@pytest.mark.usefixtures("fetched")
+def test_python_finds_a_model_that_is_here_in_any_case():
+    """And asks no hub for it."""
+    import localspec as package
+
+    assert package.fit("Maker/Tiny/").name == package.fit("maker/tiny").name
+    assert [one.verdict and one.verdict.ok for one in package.pair("MAKER/tiny", "maker/TINY")] == [True]
 
 
 def test_pair_says_whether_and_why(localspec: Program, tmp_path: Path):

@@ -4,6 +4,7 @@ run offer where a model is not here."""
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -14,15 +15,15 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from localspec.cli.pulling import session
-from localspec.cli.pulling.bar import bar_line, time_words
-from localspec.cli.pulling.record import PullRecord
+from localspec.cli.download import session
+from localspec.cli.download.bar import bar_line, time_words
+from localspec.cli.download.record import PullRecord
 from localspec.core import paths
 from localspec.core.errors import CheckpointError, HubAway, LocalspecError, NotDownloaded, PullError
 from localspec.core.events import Failure
 from localspec.core.requests import WeightOptions
+from localspec.hub.disconnects import LocationExpired, why_cut
 from localspec.hub.licences import must_acknowledge
-from localspec.hub.lines import LocationExpired, why_cut
 from localspec.hub.records import (
     Answer,
     AskPull,
@@ -90,8 +91,8 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], list[str]]:
             asked.append(question)
             return answer
 
-        monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-        monkeypatch.setattr("localspec.cli.asking.answered", confirm)
+        monkeypatch.setattr("localspec.cli.questions.interactive", lambda: True)
+        monkeypatch.setattr("localspec.cli.questions.answered", confirm)
         return asked
 
     return give
@@ -477,6 +478,16 @@ def test_as_writes_the_model_with_its_commit_and_pair_and_keeps_what_the_user_wr
     assert file.read_text().startswith("# mine\nschema_version = 1\n[models.other]\npath = '/x'  # here\n")
 
 
+def test_as_writes_no_layer_that_is_only_a_guess(hub: Install, localspec: Program):
+    """So it is called an untested start wherever the entry is read."""
+    offer = DraftOffer("early-exit", exit_layer=3, source=DraftOffer.UNTESTED)
+    hub(a_plan(offer=offer))
+    assert localspec("pull", "org/model", "--yes", "--as", "mine")[0] == 0
+    table = Catalog.load().models["mine"]
+    assert table.draft is not None
+    assert (table.draft.kind, table.draft.exit_layer, table.draft.source) == ("early-exit", None, "")
+
+
 def test_a_key_that_cannot_be_written_is_refused_before_the_download(hub: Install, localspec: Program):
     scripted = hub()
     code, _, err = localspec("pull", "org/model", "--yes", "--as", "qwen3:8b")
@@ -562,6 +573,18 @@ def test_a_second_terminal_shows_the_first_ones_download_and_fetches_nothing_twi
     assert out.endswith("Ready. localspec chat org/model\n")
 
 
+def test_in_the_background_it_is_listed_from_the_moment_that_the_command_ends(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """The new process first asks the hub for its plan."""
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: SimpleNamespace(pid=os.getppid()))
+    hub(drafted())
+    assert localspec("pull", "org/model", "--yes", "--background")[0] == 0
+    listed = json.loads(localspec("ls", "--unfinished", "--json")[1])
+    assert {(one["repo"], one["running"]) for one in listed} == {("org/model", True), ("org/small", True)}
+    assert re.search(r"^org/model .* is being downloaded$", localspec("ls")[1], re.MULTILINE)
+
+
 def test_in_the_background_the_same_pull_runs_without_a_question(
     hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
@@ -617,7 +640,7 @@ def test_pull_alone_goes_on_with_what_is_unfinished(hub: Install, answers, local
         Unfinished("org/model", COMMIT, GB, 4 * GB, "The line was cut", 1.0, PullRequest("org/model", "v1")),
         Unfinished("other/model", "", GB, 0, "begun by another program", 0.0),
     ]
-    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    monkeypatch.setattr("localspec.cli.download.unfinished_pulls.unfinished", lambda: found)
     scripted = hub()
     asked = answers(False)
     code, out, _ = localspec("pull")
@@ -634,7 +657,7 @@ def test_going_on_with_a_download_accepts_no_licence_and_no_misfit(
     from localspec.hub.pulls import Unfinished
 
     found = [Unfinished(LAYERSKIP, "", GB, 0, "begun by another program", 0.0)]
-    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    monkeypatch.setattr("localspec.cli.download.unfinished_pulls.unfinished", lambda: found)
     scripted = hub(a_plan(a_repository(LAYERSKIP, licence=FAIR), fit=a_fit(chosen="", word="too large")))
     asked = answers(True)
     assert localspec("pull")[0] == 0
@@ -654,7 +677,7 @@ def found_unfinished(monkeypatch: pytest.MonkeyPatch, *repos: str) -> None:
     from localspec.hub.pulls import Unfinished
 
     found = [Unfinished(repo, "", GB, 0, "begun by another program", 0.0) for repo in repos]
-    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    monkeypatch.setattr("localspec.cli.download.unfinished_pulls.unfinished", lambda: found)
 
 
 def test_one_that_fails_is_a_line_and_the_others_go_on(
@@ -678,7 +701,7 @@ def test_two_files_of_a_gguf_repository_both_go_on(hub: Install, localspec: Prog
     requests = [PullRequest("org/m-GGUF", variant=quant) for quant in ("Q8_0", "Q4_0")]
     found = [Unfinished("org/m-GGUF", COMMIT, GB, 4 * GB, "interrupted", 1.0, each) for each in requests]
     found.append(Unfinished("org/small", COMMIT, GB, 2 * GB, "interrupted", 1.0, requests[0]))  # its drafter
-    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    monkeypatch.setattr("localspec.cli.download.unfinished_pulls.unfinished", lambda: found)
     scripted = hub()
     code, out, _ = localspec("pull", "--yes")
     assert [line.split()[0] for line in out.splitlines()[:3]] == ["org/m-GGUF:Q8_0", "org/m-GGUF:Q4_0", "org/small"]
@@ -689,8 +712,8 @@ def test_a_licence_that_is_declined_is_not_an_end_of_the_others_but_ctrl_c_is(
     hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
     found_unfinished(monkeypatch, LAYERSKIP, "org/model")
-    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-    monkeypatch.setattr("localspec.cli.asking.answered", lambda question, **_: question == "Continue?")
+    monkeypatch.setattr("localspec.cli.questions.interactive", lambda: True)
+    monkeypatch.setattr("localspec.cli.questions.answered", lambda question, **_: question == "Continue?")
     restricted = a_plan(a_repository(LAYERSKIP, licence=FAIR))
     scripted = hub(restricted, a_plan())
     code, _, err = localspec("pull")
@@ -708,7 +731,7 @@ def test_going_on_asks_once_where_nothing_else_is_to_be_asked(
     from localspec.hub.pulls import Unfinished
 
     found = [Unfinished("org/model", "", GB, 0, "begun by another program", 0.0)]
-    monkeypatch.setattr("localspec.cli.pulling.unfinished.unfinished", lambda: found)
+    monkeypatch.setattr("localspec.cli.download.unfinished_pulls.unfinished", lambda: found)
     hub()
     asked = answers(True)
     assert localspec("pull")[0] == 0

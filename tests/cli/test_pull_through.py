@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from localspec.cli.pulling.record import ANSWERS
+from localspec.cli.download.record import ANSWERS
 from localspec.core import paths
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
@@ -42,11 +42,10 @@ LAYERSKIP = "facebook/layerskip-llama2-7B"
 QUESTION = "What is speculative decoding?"
 HEADER = 100_001  # bytes that are read of a file for its header
 MAY = Account(may_read=frozenset({LAYERSKIP}))
-# The checkpoint that stands for it has fewer layers, and a template: of the catalogue's entry only these differ.
+# The checkpoint that stands for it has fewer layers: of the catalogue's entry only these differ. Its template is its
+# own: the catalogue's is a fallback.
 OWN = """
 schema_version = 1
-[models.layerskip-llama2-7b]
-template = "auto"
 [models.layerskip-llama2-7b.draft]
 kind = "early-exit"
 exit_layer = 2
@@ -98,8 +97,8 @@ def test_run_of_what_is_not_here_pulls_it_and_answers(
 ):
     """From a name to an answer in one command, at a terminal; stdout has the answer alone."""
     asked: list[str] = []
-    monkeypatch.setattr("localspec.cli.asking.interactive", lambda: True)
-    monkeypatch.setattr("localspec.cli.asking.answered", lambda question, **_: not asked.append(question))
+    monkeypatch.setattr("localspec.cli.questions.interactive", lambda: True)
+    monkeypatch.setattr("localspec.cli.questions.answered", lambda question, **_: not asked.append(question))
     options = ("--temperature", "0", "--max-tokens", "8", "--device", "cpu", "--quant", "fp32")
     code, out, err = localspec("run", "layerskip-llama2-7b", QUESTION, *options)
     assert code == 0
@@ -130,6 +129,23 @@ def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub
     left = [file for file in hub_cache.folder().rglob("*") if file.is_file() and "layerskip" in str(file)]
     assert sum(file.stat().st_size for file in left) < 4096
     assert localspec("run", LAYERSKIP, "hi")[0] == 3
+
+
+def test_what_a_newer_version_replaced_is_listed_and_freed_alone(hub: FakeHub, localspec: Program):
+    localspec("pull", "org/small", "--draft", "none", "--yes")
+    older = hub_cache.snapshot("org/small")
+    hub.push(guide("org/small"))
+    localspec("pull", "org/small", "--draft", "none", "--yes")
+    newer = hub_cache.snapshot("org/small")
+    assert newer not in (None, older)
+    line = r"^Older versions of org/small take (.* MB)\. Free it: localspec rm --older$"
+    (size,) = re.findall(line, localspec("ls")[1], re.MULTILINE)
+    code, out, _ = localspec("rm", "--older", "--yes")
+    assert (code, out) == (0, f"Deleting older versions of org/small frees {size}.\nFreed {size}.\n")
+    assert older is not None
+    assert not older.exists()
+    assert "Older versions" not in localspec("ls")[1]
+    assert localspec("verify-files", "org/small")[0] == 0
 
 
 def test_a_file_that_went_bad_is_named_and_fetched_again_alone(hub: FakeHub, localspec: Program):
@@ -305,6 +321,7 @@ def test_a_download_in_the_background_is_stopped_and_goes_on_from_what_came(hub:
     hub.switches.hold_after = 1_000_000
     code, out, _ = localspec("pull", LAYERSKIP, "--yes", "--background", "--json")
     assert (code, json.loads(out.splitlines()[-1])["type"]) == (0, "background")
+    assert [(one.repo, one.running) for one in unfinished()] == [(LAYERSKIP, True)], "listed at once"
     for _ in range(300):
         if any(one.running and one.done > 900_000 for one in unfinished()):  # bytes of the weights, which are held
             break

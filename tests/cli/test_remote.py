@@ -19,9 +19,9 @@ from localspec.core.errors import AccessDenied, LocalspecError, UsageError
 from localspec.core.events import SpecCard, Stats
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import RemoteTable
-from localspec.remote import looking
+from localspec.remote import discovery
+from localspec.remote.discovery import look
 from localspec.remote.kinds import KINDS
-from localspec.remote.looking import look
 from localspec.serve.metrics import Totals
 from tests.support import recorded_servers as recorded
 from tests.support.recorded_servers import models, vllm_metrics
@@ -124,7 +124,7 @@ def test_find_shows_who_answers_and_who_wants_a_key(monkeypatch: pytest.MonkeyPa
         stand_in({}) as no_server,
     ):
         ports = (open_one.port, closed_one.port, deaf_one.port, no_server.port)
-        monkeypatch.setattr(looking.look, "__defaults__", (ports, looking.QUICK))
+        monkeypatch.setattr(discovery.look, "__defaults__", (ports, discovery.QUICK))
         lines = run("find").output.splitlines()
         assert lines[0] == f"vLLM at {open_one.url} · a"
         assert "wants a key (401)" in lines[1]
@@ -134,7 +134,7 @@ def test_find_shows_who_answers_and_who_wants_a_key(monkeypatch: pytest.MonkeyPa
 
 
 def test_find_on_a_quiet_machine_says_where_it_looked(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(looking.look, "__defaults__", ((), looking.QUICK))
+    monkeypatch.setattr(discovery.look, "__defaults__", ((), discovery.QUICK))
     assert look() == []
     assert "No server answers on this machine. Looked at ports 11535, 8080, 8000" in run("find").output
 

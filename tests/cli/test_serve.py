@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from localspec.cli import serving
+from localspec.cli import server
 from localspec.core import paths
 from localspec.core.requests import LoadRequest, SamplingOptions
-from localspec.serve import running
-from localspec.serve.run import Address, Serving
-from localspec.serve.running import Running
+from localspec.serve import registry
+from localspec.serve.registry import Running
+from localspec.serve.server import Address, Serving
 from tests.conftest import Program
 
 
@@ -25,7 +25,7 @@ from tests.conftest import Program
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[LoadRequest]:
     """What engines were made of."""
     found: list[LoadRequest] = []
-    monkeypatch.setattr(serving, "EngineProcess", found.append)
+    monkeypatch.setattr(server, "EngineProcess", found.append)
     return found
 
 
@@ -38,7 +38,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Serving, Address]]:
         found.append((what, address))
         listening(f"http://{address.host}:{address.port}")
 
-    monkeypatch.setattr(serving, "serve", serve)
+    monkeypatch.setattr(server, "serve", serve)
     monkeypatch.delenv("LOCALSPEC_API_KEY", raising=False)
     return found
 
@@ -145,7 +145,7 @@ def test_without_its_packages_it_says_how_to_get_them(
 
 
 def own_server(**fields: Any) -> Running:
-    started = running.own_start()
+    started = registry.own_start()
     return Running(
         os.getpid(), started, "http://127.0.0.1:11535", "guide", **{"since": 1.0, "state": "ready", **fields}
     )
@@ -153,7 +153,7 @@ def own_server(**fields: Any) -> Running:
 
 def test_ps_lists_what_runs(localspec: Program):
     loaded = {"quant": "int8", "device": "cpu", "context": 2048, "num_bytes": 1_500_000_000}
-    running.write(own_server(speculation="early exit 2 (auto)", **loaded, answering=1, waiting=2, until=2.0))
+    registry.write(own_server(speculation="early exit 2 (auto)", **loaded, answering=1, waiting=2, until=2.0))
     code, out, _ = localspec("ps")
     assert code == 0
     head, row = out.splitlines()
@@ -168,9 +168,9 @@ def test_ps_lists_what_runs(localspec: Program):
 
 
 def test_ps_says_when_an_idle_model_is_unloaded(localspec: Program):
-    running.write(own_server(until=time()))
+    registry.write(own_server(until=time()))
     assert re.fullmatch(r"\d\d:\d\d", localspec("ps")[1].split()[-1])
-    running.write(own_server(state="unloaded"))
+    registry.write(own_server(state="unloaded"))
     assert localspec("ps")[1].splitlines()[1].split()[2:] == ["unloaded", "–", "–", "–", "–", "0", "0", "–"]
 
 
@@ -183,8 +183,8 @@ def test_ps_without_a_server(localspec: Program):
 @pytest.mark.parametrize("named", [[], ["guide"], ["11535"], ["http://127.0.0.1:11535"], ["--all"]])
 def test_stop_ends_the_server_that_was_meant(localspec: Program, monkeypatch: pytest.MonkeyPatch, named: list[str]):
     stopped: list[Running] = []
-    monkeypatch.setattr(running, "stop", stopped.append)
-    running.write(own_server())
+    monkeypatch.setattr(registry, "stop", stopped.append)
+    registry.write(own_server())
     code, _, err = localspec("stop", *named)
     assert (code, [one.address for one in stopped]) == (0, ["http://127.0.0.1:11535"])
     assert "Stopped http://127.0.0.1:11535 (guide)." in err
@@ -199,8 +199,8 @@ def test_stop_takes_one_server_or_all(localspec: Program):
 def test_stop_asks_which_of_several(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     both = [own_server(), replace(own_server(), address="http://127.0.0.1:9", model="other")]
     stopped: list[Running] = []
-    monkeypatch.setattr(running, "running", lambda: both)
-    monkeypatch.setattr(running, "stop", stopped.append)
+    monkeypatch.setattr(registry, "running", lambda: both)
+    monkeypatch.setattr(registry, "stop", stopped.append)
     code, _, err = localspec("stop")
     assert (code, stopped) == (2, [])
     assert "Several servers run." in err

@@ -18,7 +18,7 @@ from localspec.core.errors import DoesNotFit, UsageError
 from localspec.core.events import Origin, Step, Token
 from localspec.core.trace import VERSION, Own, Proposed, TracedRound, TraceEnd, TraceHead
 from localspec.engine.protocols import Choice, DraftProbabilities, Offer, Round
-from localspec.runtime.tracing import traced
+from localspec.runtime.traced_rounds import traced
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, byte_level
@@ -194,3 +194,13 @@ def test_a_stop_string_in_mid_draft_leaves_the_rest_untested():
     ]  # fmt: skip
     assert [(one.p_drafter, one.p_target) for one in found.proposed] == [(None, 0.9), (0.5, 0.8), (0.5, 0.7)]
     assert (found.own, found.bucket, found.origin) == (None, 9, offer.origin)
+
+
+def test_of_a_grafted_draft_class_and_origin_are_those_of_what_was_grafted():
+    tokenizer = byte_level(*SPECIALS)
+    looked_up, model = Offer("lookup", 3, (5, 6, 7), 9, Origin("file", "a.txt", 4)), Offer("model", 8)
+    step = Step("draft", (), drafted=2, accepted=0, ignored=2)
+    for kinds, bucket, origin in ((("model", "lookup"), 9, looked_up.origin), (("model", "model"), 0, None)):
+        done = Round((8,), (5, 6), 0, 0.0, 0.0, drafters=kinds, choice=Choice(1, model, looked_up))
+        found = traced(done, step, tokenizer)
+        assert (found.bucket, found.origin) == (bucket, origin)

@@ -22,7 +22,7 @@ from localspec.config.tables import (
 from localspec.config.writing import store, store_typed, unset
 from localspec.core import paths
 from localspec.core.errors import UsageError
-from localspec.core.requests import SAMPLING_FIELDS, LoadRequest, SamplingOptions, SpecWish
+from localspec.core.requests import SAMPLING_FIELDS, LoadRequest, SamplingOptions, SpecOptions
 from localspec.models.catalog import Catalog
 
 EVERYTHING = """
@@ -333,11 +333,11 @@ def test_how_to_speculate_is_a_setting_that_a_draft_length_said_on_the_command_l
     request = precedence.load_request(config, catalog, "small", {})
     assert (request.mode, request.probe_every) == ("off", 8)
     assert precedence.load_request(config, catalog, "small", {"k": 4}).mode == "auto"
-    wishes = {(k, mode): SpecWish.of(k, mode) for k in ("auto", 4, 0) for mode in ("auto", "on", "off")}
-    assert [wishes["auto", mode].mode for mode in ("auto", "on", "off")] == ["auto", "on", "off"]
-    assert [wishes[4, mode].mode for mode in ("auto", "on", "off")] == ["on", "on", "off"]
-    assert {wishes[0, mode].mode for mode in ("auto", "on", "off")} == {"off"}
-    assert wishes[4, "off"].k == 4, "it is there when it is switched on"
+    options = {(k, mode): SpecOptions.of(k, mode) for k in ("auto", 4, 0) for mode in ("auto", "on", "off")}
+    assert [options["auto", mode].mode for mode in ("auto", "on", "off")] == ["auto", "on", "off"]
+    assert [options[4, mode].mode for mode in ("auto", "on", "off")] == ["on", "on", "off"]
+    assert {options[0, mode].mode for mode in ("auto", "on", "off")} == {"off"}
+    assert options[4, "off"].k == 4, "it is there when it is switched on"
 
 
 def test_with_nothing_said_anywhere_the_model_decides(catalog: Catalog):

@@ -26,7 +26,7 @@ from localspec.models.safetensors_index import read_header
 from localspec.runtime import failures
 from localspec.tui import themes
 from localspec.tui.chat import attachments as attaching
-from localspec.tui.chat import hints
+from localspec.tui.chat import chosen_formats, hints
 from localspec.tui.terminal import clipboard
 from tests.support.tokenizers import gpt2_like, write_snapshot
 
@@ -89,6 +89,7 @@ QUIET: dict[str, tuple[Callable[[], Path], Callable[[Path], object], object]] = 
     "what was measured": (paths.calibration_file, lambda _: calibration.STORE.read(), {}),
     "what was checked": (paths.self_checks_file, lambda _: self_check_results.STORE.read(), {}),
     "what was explained": (paths.hints_file, lambda _: hints.STORE.read(), {}),
+    "a format that was chosen": (paths.chosen_formats_file, lambda _: chosen_formats.read(), {}),
     "the engine's log": (paths.engine_log, lambda _: failures.log_file(), os.devnull),
     "compiled code": (lambda: paths.compiled_dir() / "x.bin", program.read, None),
     "a token of the hub": (lambda: hub_cache.home() / "token", lambda _: login.saved_token(), ""),

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from localspec.core.errors import Cancelled, EngineError
-from localspec.engine.batch import LEAST_READ, Batch
+from localspec.engine.batch import Batch
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
@@ -23,6 +23,7 @@ from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.passes import Batched, Pass
+from localspec.engine.pieces import LEAST_READ
 from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Drafter, ExitStates
 from localspec.engine.samplers import make_sampler
@@ -153,9 +154,9 @@ def test_nobody_waits_for_a_whole_prompt(monkeypatch: pytest.MonkeyPatch):
         return together(self, passes)
 
     monkeypatch.setattr(PackedDecoder, "together", noted)
-    monkeypatch.setattr("localspec.engine.batch.STEP_SECONDS", 0.0)
+    monkeypatch.setattr("localspec.engine.pieces.STEP_SECONDS", 0.0)
     prompt = [index % VOCAB for index in range(1200)]
-    texts_together([Asked([1, 2], 100), Asked(prompt, 2)], target, packed_decoder())
+    texts_together([Asked([1, 2], 1400), Asked(prompt, 2)], target, packed_decoder())
     assert max(rows[1:]) < 60
     rows.clear()
     texts_together([Asked(prompt, 2)], target, packed_decoder())
@@ -172,22 +173,22 @@ def test_nobody_waits_for_a_whole_prompt_of_a_draft_model(monkeypatch: pytest.Mo
         return together(self, passes)
 
     monkeypatch.setattr(PackedDecoder, "together", noted)
-    monkeypatch.setattr("localspec.engine.batch.STEP_SECONDS", 0.0)
+    monkeypatch.setattr("localspec.engine.pieces.STEP_SECONDS", 0.0)
     reader = Asked([index % VOCAB for index in range(1200)], 2, "model")
-    texts = texts_together([Asked([1, 2], 200), reader], target, small)
+    texts = texts_together([Asked([1, 2], 1400), reader], target, small)
     assert max(rows for _, rows in forwards[1:]) < 60
     reads = [index for index, (is_draft, rows) in enumerate(forwards) if is_draft and rows == LEAST_READ]
     meanwhile = [rows for is_draft, rows in forwards[reads[0] : reads[-1]] if not is_draft]
     assert len(meanwhile) >= len(reads) - 1 > 1100 // LEAST_READ
     assert set(meanwhile) == {1}
-    assert texts == texts_alone([Asked([1, 2], 200), reader], target, small)
+    assert texts == texts_alone([Asked([1, 2], 1400), reader], target, small)
     forwards.clear()
     texts_together([reader], target, small)
     assert max(rows for is_draft, rows in forwards if is_draft) == PREFILL_CHUNK
 
 
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize("kind", ["int8", "float64"])
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("kind", ["int8", "int4", "float64"])
 @pytest.mark.parametrize("seed", range(2))
 def test_requests_that_come_and_go_at_random(kind: str, seed: int):
     target, small = KINDS[kind](seed=1), KINDS[kind](seed=2, num_hidden_layers=1)
@@ -196,8 +197,9 @@ def test_requests_that_come_and_go_at_random(kind: str, seed: int):
 
 
 @pytest.mark.slow
-def test_a_thousand_requests_that_come_and_go_at_random():
-    target, small = KINDS["int8"](seed=1), KINDS["int8"](seed=2, num_hidden_layers=1)
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_a_thousand_requests_that_come_and_go_at_random(kind: str):
+    target, small = KINDS[kind](seed=1), KINDS[kind](seed=2, num_hidden_layers=1)
     requests = [
         asked._replace(begins=index // 2)
         for index, asked in enumerate(some_requests(3, 1000, ("off", "look-up", "early exit", "model", "mixed")))
@@ -227,6 +229,25 @@ def test_any_rows_of_any_sequences_have_the_logits_they_have_alone(kind: str):
             alone = one.decoder.early(one.ids, 2, one.position)
             assert same(state, alone[0])
             assert same(logits, alone[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("read", [3, 40])
+def test_numbers_that_are_none_stay_in_their_own_sequence(kind: str, read: int):
+    """In the same forward: one whose keys and values are not numbers, between others that write and read."""
+    target, dice = KINDS[kind](seed=1, context=200), random.Random(9)
+    views = [target.beside() for _ in range(3)]
+    for view in views:
+        view.forward(torch.tensor([dice.randrange(VOCAB) for _ in range(20)]))
+    rows = [torch.tensor([dice.randrange(VOCAB) for _ in range(count)]) for count in (1, read, 4)]
+    passes = [Pass(view, ids, 20, LAYERS) for view, ids in zip(views, rows, strict=True)]
+    alone = [target.together([one])[0][1] for one in passes]
+    views[1].cache.store.fill_(torch.nan)  # type: ignore[attr-defined]
+    found = [logits for _, logits in target.together(passes)]
+    assert found[1].isnan().all()
+    same = torch.equal if isinstance(target, PackedDecoder) else torch.allclose
+    assert same(found[0], alone[0])
+    assert same(found[2], alone[2])
 
 
 class Broken:

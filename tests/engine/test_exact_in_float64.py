@@ -14,10 +14,12 @@ from itertools import cycle
 import pytest
 import torch
 
+from localspec.bench.proof import EveryKind
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.lookup import LookupDrafter, Text
+from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.policy.auto import Auto
 from localspec.engine.policy.named import Constant, Heuristic
@@ -42,6 +44,13 @@ def looking_up() -> LookupDrafter:
 
 
 PROMPTS, PART = 200, 25  # of the full grid; a part is one test, so every core gets its share
+MIXED: dict[str, Callable[[Decoder], Drafter]] = {
+    **{
+        f"look-up + exit {layer}": lambda target, layer=layer: Mixed(looking_up(), EarlyExitDrafter(target, layer))
+        for layer in (1, LAYERS - 1)
+    },
+    "look-up + another": lambda target: Mixed(looking_up(), DRAFTERS["another"](target)),
+}
 # "another" also knows fewer ids than the target.
 DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
     "itself": lambda target: ModelDrafter(tiny_decoder(seed=SEED), VOCAB),  # noqa: ARG005
@@ -49,6 +58,7 @@ DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
     **{f"exit {layer}": lambda target, layer=layer: EarlyExitDrafter(target, layer) for layer in range(1, LAYERS)},
     "n-grams": lambda target: NGramDrafter(),  # noqa: ARG005
     "look-up": lambda target: looking_up(),  # noqa: ARG005
+    **MIXED,
 }
 POLICIES: dict[str, Callable[[], Policy]] = {
     "constant": lambda: Constant(3),
@@ -75,11 +85,12 @@ def check_exact(drafter: str, asked: Sequence[list[int]], expected: Sequence[lis
 
 
 def check_cases(drafter: str, cases: Iterable[tuple[int, list[int], list[int]]]) -> None:
-    """k, a prompt and its plain text. One session answers all, so a rewind stands between any two."""
+    """k, a prompt and its plain text. One session answers all, so a rewind stands between any two. Of a mixed drafter
+    both parts draft by turns, and what is looked up is grafted on the other's draft."""
     target = tiny_decoder(seed=SEED)
     session = Session(target, DRAFTERS[drafter](target))
     for k, prompt, words in cases:
-        rounds = generate(session, prompt, max_tokens=len(words), policy=k)
+        rounds = generate(session, prompt, max_tokens=len(words), policy=EveryKind((k,)) if drafter in MIXED else k)
         assert text(rounds) == words
         assert target.length == len(session.tokens) - 1
         if drafter == "itself":
@@ -127,9 +138,13 @@ def part_of_the_grid(first: int) -> tuple[list[list[int]], list[list[int]]]:
     return asked, plain_texts(asked, 128)
 
 
+def parts(drafters: Iterable[str], part: int) -> list[tuple[str, int]]:
+    """The grid in parts of so many prompts; of a mixed drafter one, since the fuzz goes over those for long."""
+    return [(one, first) for one in drafters for first in range(0, part if one in MIXED else PROMPTS, part)]
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, PROMPTS, PART))
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize(("drafter", "first"), parts(DRAFTERS, PART))
 def test_200_prompts_are_answered_as_one_token_at_a_time(drafter: str, first: int) -> None:
     check_exact(drafter, *part_of_the_grid(first), range(1, 9))
 

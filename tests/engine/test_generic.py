@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -9,15 +10,19 @@ from typing import Any
 
 import pytest
 import torch
+from tokenizers import Tokenizer
 
+from localspec.bench.proof import EveryKind
 from localspec.core.drain import drain
 from localspec.core.errors import Cancelled, EngineError
+from localspec.core.paths import packaged
 from localspec.core.weight_formats import find_format
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.lookup import LookupDrafter, Text
+from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.generic import Layer, Positions
-from localspec.engine.generic_arch import RECURRENT, REWINDING, GenericArch, read_any
+from localspec.engine.generic_arch import RECURRENT, REWINDING, GenericArch, read_any, read_generic
 from localspec.engine.linear import FourBitLinears
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -94,6 +99,40 @@ def session_of(family: str) -> Session:
     target(family).crop(0)
     draft(family).crop(0)
     return Session(target(family), ModelDrafter(draft(family), VOCAB))
+
+
+def in_transformers(folder: Path) -> Any:
+    """A model of a family that our decoder runs, as transformers runs others."""
+    snapshot = open_snapshot(folder)
+    arch = read_generic(snapshot.config, snapshot.config["model_type"])
+    return drain(load_generic(snapshot, arch, Plan(find_format("fp64"), 256), stage="weights"))
+
+
+@pytest.mark.slow
+def test_with_the_weights_of_guide_every_drafter_and_mix_says_what_plain_decoding_says():
+    """Real ones, of the built-in model and its draft model, in float64."""
+    guide = packaged("assets/guide")
+    target, own = (in_transformers(guide / name) for name in ("target", "draft"))
+    tokenizer = Tokenizer.from_file(str(guide / "target" / "tokenizer.json"))
+    counts = Counter[str]()
+    for question in ("What is a drafter?", "How do I change the drafter of a chat?"):
+        asked = f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n"
+        prompt = tokenizer.encode(asked, add_special_tokens=False).ids
+        for sampling in (Sampling(), SAMPLED):
+            target.crop(0)
+            expected = text(generate(Session(target, NoDrafter()), prompt, max_tokens=48, sampling=sampling))
+            draft_model, lookup = ModelDrafter(own, target.arch.vocab_size), LookupDrafter()
+            for drafter in (lookup, draft_model, Mixed(lookup, draft_model)):
+                target.crop(0)
+                drafter.crop(0)
+                session = Session(target, drafter)
+                rounds = generate(session, prompt, max_tokens=48, sampling=sampling, policy=EveryKind())
+                assert text(rounds) == expected
+                for done in rounds:
+                    counts.update(done.drafters)
+                    counts["accepted"] += done.accepted
+                    counts["rejected"] += done.drafted - done.accepted - done.ignored
+    assert min(counts[name] for name in ("lookup", "model", "accepted", "rejected")) > 0
 
 
 def test_every_family_is_tried_here():

@@ -9,22 +9,26 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import cache, partial
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 
-from localspec.bench.proof import EveryKind
+from localspec.bench.proof import LENGTHS, EveryKind
 from localspec.core.errors import Cancelled
+from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.lookup import LookupDrafter, Text
 from localspec.engine.drafters.mixed import Mixed
+from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.drafters.temporary import TemporaryDrafter
 from localspec.engine.policy.auto import Auto
 from localspec.engine.policy.named import Constant
 from localspec.engine.policy.probes import Probed
+from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Choice, Draft, Drafter, Offer, Policy, Round
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
@@ -43,7 +47,7 @@ from tests.support.fakes import (
     text,
 )
 from tests.support.models import TINY, tiny_decoder
-from tests.support.packed_models import packed_decoder
+from tests.support.packed_models import KINDS, packed_decoder
 
 pytestmark = pytest.mark.heavy
 
@@ -51,6 +55,7 @@ SAMPLED = Sampling(temperature=1.3, seed=5)
 PROMPT = [3, 14, 15, 9, 2, 6, 5, 14, 15, 9]
 LENGTH = 24
 BAD_IDS = (-1, 1 << 40)
+GRAFTING = (1, 2, 1)  # draft lengths: short enough that two drafters agree
 
 
 class Hostile(Stateless):
@@ -168,10 +173,16 @@ def check_counts(rounds: Sequence[Round]) -> None:
     assert sum(done.accepted for done in rounds) == sum(each["accepted"] for each in counts(rounds).values())
 
 
-def answer(target: Any, drafter: Drafter, sampling: Sampling, stop_ids: frozenset[int]) -> list[Round]:
+def answer(
+    target: Any,
+    drafter: Drafter,
+    sampling: Sampling,
+    stop_ids: frozenset[int] = frozenset(),
+    lengths: Sequence[int] = LENGTHS,
+) -> list[Round]:
     target.crop(0)
-    session = Session(target, drafter)
-    return generate(session, PROMPT, max_tokens=LENGTH, sampling=sampling, policy=EveryKind(), stop_ids=stop_ids)  # type: ignore[arg-type]
+    session, policy = Session(target, drafter), EveryKind(lengths)
+    return generate(session, PROMPT, max_tokens=LENGTH, sampling=sampling, policy=policy, stop_ids=stop_ids)
 
 
 @pytest.mark.sampled(5)
@@ -220,79 +231,187 @@ def test_probabilities_that_are_none_are_a_fault_and_never_reach_the_sampler(val
     assert all(kind == "lookup" for done in rounds for kind in done.drafters)
 
 
-@pytest.mark.parametrize("kind", ["float64", "int8", "int4"])
-@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED], ids=["greedy", "seeded"])
-def test_a_look_up_before_an_early_exit_writes_plain_text_and_both_draft(kind: str, sampling: Sampling):
-    """Also grafted on one another; the looked-up text is the answer with every fifth token another."""
-    target = DECODERS[kind]()
-    expected = text(plain(target, PROMPT, max_tokens=LENGTH, sampling=sampling))
-    target.crop(0)
-    lookup = LookupDrafter()
-    wrong = [(token + (at % 5 == 4)) % TINY["vocab_size"] for at, token in enumerate(expected)]
-    lookup.refer([Text("branch", "", [*PROMPT, *wrong])])
-    layers = TINY["num_hidden_layers"]
-    for exit_layer in (1, layers - 1):
-        drafter = Guarded(Mixed(lookup, EarlyExitDrafter(target, exit_layer)), spare=lookup)
-        rounds = answer(target, drafter, sampling, frozenset())
+def almost(text: Sequence[int]) -> LookupDrafter:
+    """A look-up in this text with every fifth token another."""
+    drafter = LookupDrafter()
+    wrong = [(token + (at % 5 == 4)) % TINY["vocab_size"] for at, token in enumerate(text)]
+    drafter.refer([Text("branch", "", [*PROMPT, *wrong])])
+    return drafter
+
+
+def check_mixed(target: Any, lookup: LookupDrafter, other: Drafter, sampling: Sampling, expected: list[int]) -> None:
+    """Both draft, also grafted on one another, and the text is plain's."""
+    for lengths in (LENGTHS, GRAFTING):
+        drafter = Guarded(Mixed(lookup, other), spare=lookup)
+        rounds = answer(target, drafter, sampling, lengths=lengths)
         assert text(rounds) == expected
         assert drafter.fault is None
-        assert set(counts(rounds)) == {"lookup", "early-exit"}
+        assert set(counts(rounds)) == {"lookup", other.kind}  # type: ignore[attr-defined]
         check_counts(rounds)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("kind", ["float64", "fp32", "int8", "int4"])
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED], ids=["greedy", "seeded"])
+def test_a_look_up_before_an_early_exit_writes_plain_text_and_both_draft(kind: str, sampling: Sampling):
+    target = DECODERS[kind]()
+    expected = text(plain(target, PROMPT, max_tokens=LENGTH, sampling=sampling))
+    for exit_layer in (1, TINY["num_hidden_layers"] - 1):
+        check_mixed(target, almost(expected), EarlyExitDrafter(target, exit_layer), sampling, expected)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("kind", DECODERS)
+@pytest.mark.parametrize("sampling", [Sampling(), SAMPLED], ids=["greedy", "seeded"])
+def test_a_look_up_before_a_draft_model_writes_plain_text_and_both_draft(kind: str, sampling: Sampling):
+    """The draft model is the target's twin, of a family that transformers runs nearly so."""
+    target = DECODERS[kind]()
+    target.crop(0)
+    expected = text(plain(target, PROMPT, max_tokens=LENGTH, sampling=sampling))
+    own = generic.draft("gemma3_text") if kind == "generic" else DECODERS[kind]()
+    own.crop(0)
+    check_mixed(target, almost(expected), ModelDrafter(own, target.arch.vocab_size), sampling, expected)
+
+
+def test_a_grafted_draft_says_where_it_was_copied_from():
+    """Of the round the look-up's offer is known that was grafted on another's draft, and of no round without one."""
+    target = tiny_decoder(seed=3)
+    expected = text(plain(target, PROMPT, max_tokens=LENGTH))
+    own = ModelDrafter(tiny_decoder(seed=3), TINY["vocab_size"])
+    rounds = answer(target, Mixed(almost(expected), own), Sampling(), lengths=GRAFTING)
+    kinds = [set(done.drafters) for done in rounds]
+    assert {"lookup", "model"} in kinds
+    for done, drafted_by in zip(rounds, kinds, strict=True):
+        assert (done.copied is not None) == ("lookup" in drafted_by)
+        if done.copied is not None:
+            assert done.copied.origin is not None
+            assert done.draft[-1] == done.copied.tokens[done.drafted - 1]
 
 
 # --- a fuzz
 
+WAYS = {"turn", "rewind", "branch", "new"}  # to a prompt
+EVERYTHING = WAYS | {"cut", "switch", "steer", "stop", "length", "context", "cancelled"}
 
-def any_drafter(dice: random.Random, target: ScriptedModel, texts: Sequence[Sequence[int]]) -> Drafter:
-    vocab, seed = target.arch.vocab_size, dice.randrange(99)
+
+class Ground(NamedTuple):
+    """Two decoders of one model, and what may draft for the first beside what drafts for any."""
+
+    target: Any
+    fresh: Any
+    drafters: Sequence[Callable[[random.Random], Drafter]]
+
+
+def scripted(dice: random.Random) -> Ground:
+    """Models whose logits depend on the whole prefix."""
+    vocab, context = dice.choice((5, 11, 23)), dice.choice((14, 40, 90))
+    target, fresh = (ScriptedModel(vocab, seed=context, context=context) for _ in range(2))
+    blurs: list[dict[str, Any]] = [{}, {"blur": 0.7}, {"context": max(context - 5, 2)}]
+    return Ground(
+        target,
+        fresh,
+        [
+            lambda dice: ScriptedDrafter([dice.randrange(vocab) for _ in range(context + 9)]),
+            *(lambda _, said=said: scripted_draft_model(target, seed=context, **said) for said in blurs),
+        ],
+    )
+
+
+def layered(make: Callable[..., Any]) -> Callable[[random.Random], Ground]:
+    """Random decoders, drafted for by their own layers, a twin and a smaller model."""
+    layers, vocab = TINY["num_hidden_layers"], TINY["vocab_size"]
+
+    def ground(dice: random.Random) -> Ground:
+        context = dice.choice((24, 60))
+        target, fresh = (make(seed=3, context=context) for _ in range(2))
+        return Ground(
+            target,
+            fresh,
+            [
+                lambda dice: EarlyExitDrafter(target, dice.randrange(1, layers)),
+                lambda _: EarlyExitDrafter(target, layers - 1),
+                lambda _: ModelDrafter(make(seed=3, context=context), vocab),
+                lambda _: ModelDrafter(make(seed=9, num_hidden_layers=1, context=context - 5), vocab),
+            ],
+        )
+
+    return ground
+
+
+@cache
+def second(family: str) -> Any:
+    return generic.decoder_of(generic.make_model(family))
+
+
+def of_transformers(family: str) -> Callable[[random.Random], Ground]:
+    def ground(_: random.Random) -> Ground:
+        target, fresh, own = generic.target(family), second(family), generic.draft(family)
+        target.crop(0)
+
+        def draft_model(_: random.Random) -> Drafter:
+            own.crop(0)
+            return ModelDrafter(own, target.arch.vocab_size)
+
+        return Ground(target, fresh, [draft_model])
+
+    return ground
+
+
+GROUNDS: dict[str, Callable[[random.Random], Ground]] = {
+    "float64": layered(tiny_decoder),
+    **{kind: layered(partial(packed_decoder, kind=kind)) for kind in KINDS},
+    "generic": of_transformers("gemma3_text"),
+}
+
+
+def any_drafter(dice: random.Random, ground: Ground, texts: Sequence[Sequence[int]]) -> Drafter:
     lookup = LookupDrafter()
     lookup.refer([Text(dice.choice(("branch", "file", "chat")), str(at), ids) for at, ids in enumerate(texts)])
-    other = dice.choice(
-        [
-            NGramDrafter(),
-            RandomDrafter(vocab, seed),
-            ScriptedDrafter([dice.randrange(vocab) for _ in range(target.context + 9)]),
-            scripted_draft_model(target, seed=target_seed(target)),
-            scripted_draft_model(target, seed=target_seed(target), blur=0.7),
-            scripted_draft_model(target, seed=target_seed(target), context=max(target.context - 5, 2)),
-            *(make() for make in (HARMLESS | HARMFUL).values() if dice.random() < 0.2),
-        ]
-    )
+    vocab, seed = ground.target.arch.vocab_size, dice.randrange(99)
+    makers = [lambda _: NGramDrafter(), lambda _: RandomDrafter(vocab, seed), *2 * ground.drafters]
+    hostile = [lambda _, make=make: make() for make in (HARMLESS | HARMFUL).values() if dice.random() < 0.2]
+    other = dice.choice([*makers, *hostile])(dice)
     made = dice.choice((Guarded(lookup), Guarded(other), Guarded(Mixed(lookup, other), spare=lookup)))
     return TemporaryDrafter(made, Guarded(LookupDrafter())) if dice.random() < 0.1 else made
-
-
-def target_seed(target: ScriptedModel) -> int:
-    return target.context  # as `fuzz` makes it
 
 
 def any_policy(dice: random.Random) -> Policy:
     lengths = [dice.randint(1, 9) for _ in range(5)]
     return dice.choice(
-        (lambda: Constant(dice.randint(0, 9)), Auto, lambda: Probed(Auto()), lambda: EveryKind(lengths))
+        (
+            lambda: Constant(dice.randint(0, 9)),
+            Auto,
+            lambda: Probed(Auto()),
+            lambda: EveryKind(lengths),
+            lambda: SteerablePolicy("auto", "auto"),
+        )
     )()
 
 
 def any_prompt(
     dice: random.Random, held: list[int], texts: Sequence[Sequence[int]], vocab: int, most: int
-) -> list[int]:
+) -> tuple[str, list[int]]:
     """Another turn, a rewind, a branch of an earlier text, or something new; sometimes up to the end of the context."""
-    shared = dice.choice((held, held[: dice.randint(0, len(held))], [*dice.choice(texts)] if texts else [], []))
+    kept = {"turn": held, "rewind": held[: dice.randint(0, len(held))], "new": []}
+    kept |= {"branch": [*dice.choice(texts)]} if texts else {}
+    way = dice.choice(tuple(kept))
     new = [dice.randrange(vocab) for _ in range(dice.choice((1, 3, 7, most)))]
-    return [*shared[: max(most - 8, 0)], *new][:most]
+    return way, [*kept[way][: max(most - 8, 0)], *new][:most]
 
 
-def fuzz(steps: int, seed: int) -> Counter[str]:
-    """Steps of one session after another; each step is a prompt and an answer, which may be cancelled, and between two
-    rounds the drafter may change. Every token is compared with plain decoding's."""
+def fuzz(steps: int, seed: int, ground_of: Callable[[random.Random], Ground] = scripted) -> Counter[str]:
+    """Steps of one session after another; each step is a prompt and an answer, which may be cancelled or cut behind its
+    end, and between two rounds the drafter may change, or be switched off and on. Every token is compared with plain
+    decoding's."""
     dice, seen = random.Random(seed), Counter[str]()
     for step in range(steps):
         if step % 50 == 0:
-            vocab, context = dice.choice((5, 11, 23)), dice.choice((14, 40, 90))
-            target, fresh = (ScriptedModel(vocab, seed=context, context=context) for _ in range(2))
+            ground = ground_of(dice)
+            target, fresh = ground.target, ground.fresh
+            vocab, context = target.arch.vocab_size, target.context
             texts: list[list[int]] = []
-            session = Session(target, any_drafter(dice, target, texts))
-        prompt = any_prompt(dice, session.tokens, texts, vocab, context - 1)
+            session = Session(target, any_drafter(dice, ground, texts))
+        way, prompt = any_prompt(dice, session.tokens, texts, vocab, context - 1)
         sampling = dice.choice((Sampling(), Sampling(temperature=1.2, seed=step)))
         stop_ids = frozenset(dice.sample(range(vocab), dice.choice((0, 0, 1))))
         alarm, most = Alarm(dice.choice((None, None, dice.randint(1, 12)))), dice.randint(1, 14)
@@ -303,10 +422,14 @@ def fuzz(steps: int, seed: int) -> Counter[str]:
         try:
             for _ in session.prefill(prompt):
                 pass
-            for done in decode(session, any_policy(dice), max_tokens=most):
+            policy = any_policy(dice)
+            for done in decode(session, policy, max_tokens=most):
                 rounds.append(done)
+                if isinstance(policy, SteerablePolicy) and dice.random() < 0.3:
+                    policy.steer(dice.choice(("on", "auto", "off")), dice.choice((3, "auto", "heuristic")))
+                    seen["steer"] += 1
                 if dice.random() < 0.1:
-                    session.drafter = any_drafter(dice, target, texts)
+                    session.drafter = any_drafter(dice, ground, texts)
                     seen["switch"] += 1
             assert text(rounds) == text(expected)
             assert rounds[-1].ended == expected[-1].ended
@@ -315,17 +438,43 @@ def fuzz(steps: int, seed: int) -> Counter[str]:
             assert text(rounds) == text(expected)[: len(text(rounds))]
             seen["cancelled"] += 1
         check_counts(rounds)
+        if rounds and dice.random() < 0.2:  # as behind a stop text
+            session.rewind(len(session.tokens) - dice.randint(1, len(text(rounds))))
+            seen["cut"] += 1
+        seen[way] += 1
         assert target.length == max(len(session.tokens) - 1, 0)
-        assert target.ids[: target.length] == session.tokens[: target.length]
+        if isinstance(target, ScriptedModel):
+            assert target.ids[: target.length] == session.tokens[: target.length]
         texts = [*texts[-2:], list(session.tokens)]
     return seen
 
 
 def test_150_steps_of_anything_write_plain_text():
-    seen = fuzz(150, seed=1)
-    assert {"switch", "stop", "length", "context", "cancelled"} <= set(seen)
+    assert set(fuzz(150, seed=1)) >= EVERYTHING
 
 
 @pytest.mark.slow
 def test_10000_steps_of_anything_write_plain_text():
-    fuzz(10_000, seed=2)
+    assert set(fuzz(10_000, seed=2)) >= EVERYTHING
+
+
+@pytest.mark.parametrize(
+    "kind", ["int8", *(pytest.param(kind, marks=pytest.mark.slow) for kind in GROUNDS if kind != "int8")]
+)
+def test_50_steps_of_anything_over_a_decoder_write_plain_text(kind: str):
+    fuzz(50, 3, GROUNDS[kind])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", GROUNDS)
+def test_10000_steps_of_anything_over_a_decoder_write_plain_text(kind: str):
+    assert set(fuzz(10_000, 4, GROUNDS[kind])) >= EVERYTHING
+
+
+def test_the_fuzz_sees_a_draft_written_one_position_on(monkeypatch: pytest.MonkeyPatch):
+    early = PackedDecoder.early
+    monkeypatch.setattr(
+        PackedDecoder, "early", lambda self, ids, leave, at, **how: early(self, ids, leave, at + 1, **how)
+    )
+    with pytest.raises(AssertionError):
+        fuzz(150, 3, GROUNDS["int8"])

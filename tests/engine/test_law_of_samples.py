@@ -6,7 +6,7 @@ The expected law comes from a shaping written here, in plain Python, not from th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import product
 
 import pytest
@@ -16,11 +16,13 @@ from torch import Tensor
 
 from localspec.engine import acceptance
 from localspec.engine.decode import decode
+from localspec.engine.drafters import mixed
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.lookup import LookupDrafter, Text
+from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.lengths import Shorten, never
 from localspec.engine.policy.named import Constant
-from localspec.engine.protocols import Sampler
+from localspec.engine.protocols import PLAIN, Choice, Offer, Policy, Round, Sampler
 from localspec.engine.samplers import Rejection, Seeded
 from localspec.engine.sampling import Sampling, likeliest_mass, shape, sortable
 from localspec.engine.session import Session
@@ -43,6 +45,7 @@ SHAPES = (
     Sampling(temperature=1.3, top_p=0.8),
 )
 COMBINATIONS = list(product((1, 2, 3, 4), SHAPES, (False, True)))
+EVERY_PAIR = (0, 0, 1, 0, 2, 1, 1, 2, 2, 0)
 
 
 def shaped(logits: Iterable[float], sampling: Sampling) -> list[float]:
@@ -121,7 +124,9 @@ def speculate(
     return out[:, :WANTED]
 
 
-def through_the_loop(session: Session, sampler: Callable[[int], Sampler], k: int, n: int) -> Tensor:
+def through_the_loop(
+    session: Session, sampler: Callable[[int], Sampler], k: int, n: int, policy: Policy | None = None
+) -> Tensor:
     """The first three tokens [n, 3] of n generations after token 0 on one session, rewound each time."""
     samples = []
     for number in range(n):
@@ -129,7 +134,7 @@ def through_the_loop(session: Session, sampler: Callable[[int], Sampler], k: int
         for _ in session.prefill([0]):
             pass
         tokens: list[int] = []
-        for done in decode(session, Constant(k), max_tokens=WANTED + k):
+        for done in decode(session, policy or Constant(k), max_tokens=WANTED + k):
             tokens += done.tokens
             if len(tokens) >= WANTED:
                 break
@@ -154,6 +159,33 @@ def check_loop(k: int, sampling: Sampling, n: int, *, greedy_draft: bool) -> Non
 
 def check_seeds(k: int, sampling: Sampling, n: int) -> None:
     check_law(through_the_loop(scripted_session(), lambda n: Seeded(sampling, n), k, n), markov(sampling))
+
+
+class Grafting:
+    """Has k tokens drafted by the drafter that samples, and grafts on them what a look-up offers; counts the grafts."""
+
+    def __init__(self, k: int) -> None:
+        self.k, self.grafts = k, 0
+
+    def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
+        found = offers() if most > 0 else ()
+        if not found:
+            return PLAIN
+        graft = next((one.first(most) for one in found if one.tokens), None)
+        return Choice(min(self.k, most), found[-1], graft)
+
+    def observe(self, done: Round) -> None:
+        self.grafts += done.copied is not None
+
+
+def check_grafts(k: int, sampling: Sampling, n: int) -> None:
+    """Sampled drafts with certain tokens behind them, of a text in which every pair of tokens stands."""
+    target, lookup, policy = ScriptedModel(V, table=TARGET), LookupDrafter(), Grafting(k)
+    lookup.refer([Text("file", "", EVERY_PAIR)])
+    session = Session(target, Mixed(lookup, scripted_draft_model(target, table=DRAFT)))
+    sampler = Rejection(sampling, torch.Generator().manual_seed(31))
+    check_law(through_the_loop(session, lambda _: sampler, k, n, policy), markov(sampling))
+    assert policy.grafts > n / 10
 
 
 def check_early_exit(n: int, shorten: Shorten = never) -> None:
@@ -241,9 +273,29 @@ def test_early_exit_samples_the_targets_joint_law() -> None:
 def test_looked_up_drafts_leave_samples_the_targets_joint_law(sampling: Sampling) -> None:
     """Copies of a text in which every pair of tokens stands. Fixed seed; false alarm 1e-6 by chi-square, each."""
     drafter, sampler = LookupDrafter(), Rejection(sampling, torch.Generator().manual_seed(29))
-    drafter.refer([Text("file", "", [0, 0, 1, 0, 2, 1, 1, 2, 2, 0])])
+    drafter.refer([Text("file", "", EVERY_PAIR)])
     session = Session(ScriptedModel(V, table=TARGET), drafter)
     check_law(through_the_loop(session, lambda _: sampler, 3, ENOUGH), markov(sampling))
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(("k", "sampling"), [(1, SHAPES[0]), (2, SHAPES[1])], ids=["k1", "k2-top-k"])
+def test_grafted_drafts_leave_samples_the_targets_joint_law(k: int, sampling: Sampling) -> None:
+    """Fixed seed; false alarm 1e-6 by chi-square, each."""
+    check_grafts(k, sampling, ENOUGH)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("k", "sampling"), [*product((1, 2), SHAPES)])
+def test_grafted_drafts_leave_20_000_samples_the_targets_joint_law(k: int, sampling: Sampling) -> None:
+    """Fixed seed; false alarm 1e-6 by chi-square, each."""
+    check_grafts(k, sampling, FULL // 10)
+
+
+def test_grafted_tokens_that_are_not_told_to_be_certain_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mixed, "certain", lambda tokens, like: torch.full_like(like[:1], 1 / V).repeat(len(tokens), 1))
+    with pytest.raises(AssertionError, match="chi-square"):
+        check_grafts(1, SHAPES[0], ENOUGH)
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ from localspec.loading.self_check.config import reference_logits
 from localspec.loading.sources import Memory, Reader
 from localspec.loading.torch import assemble_in
 from localspec.models.checkpoint import open_snapshot
-from localspec.models.prequantised.stored import FOUR_BIT, FourBitType, stored_format
+from localspec.models.prequantised.stored_format import FOUR_BIT, FourBitType, stored_format
 from localspec.runtime.api import load
 from localspec.runtime.local_models import stored
 from tests.support.fakes import generate, text

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from localspec.engine.policy import acceptance, arms, asking, auto, costs, hindsight
+from localspec.engine.policy import acceptance, arms, auto, costs, hindsight, offers
 from localspec.engine.policy.auto import Auto
 from localspec.engine.policy.named import Constant
 from tests.engine.test_mutants import Mutant, apply
@@ -44,8 +44,8 @@ MUTANTS = {
     "costs nothing": Mutant("steady", arms.Candidate, "best", "- rate * cost[k]", "- 0.0 * cost[k]"),
     "drafts least": Mutant("traces", arms.Candidate, "best", "return max(", "return min("),
     "every cost is a plain round's": Mutant("steady", costs.Costs, "update", "known[k] = cost", "known[k] = 1.0"),
-    "always asks": Mutant("hopeless", asking.Asking, "due", "self.saves >= self.cost or", "True or"),
-    "never asks again": Mutant("traces", asking.Asking, "due", "or self.allowance >= self.cost", "and not self.cost"),
+    "always asks": Mutant("hopeless", offers.Asking, "due", "self.saves >= self.cost or", "True or"),
+    "never asks again": Mutant("traces", offers.Asking, "due", "or self.allowance >= self.cost", "and not self.cost"),
     "hindsight finds all right": Mutant("traces", hindsight, "score", "if ours != came:", "if False:"),
     "learns nothing in hindsight": Mutant("hopeless", auto.Auto, "observe", "if asked or", "if False and"),
 }

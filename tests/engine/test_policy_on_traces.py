@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from statistics import fmean
 
@@ -9,8 +10,9 @@ import pytest
 
 from benchmarks.recorded import recorded
 from localspec.engine.policy.auto import Auto
-from localspec.engine.policy.named import Constant
-from tests.support.trace_world import MACHINES, Answer, play, spent
+from localspec.engine.policy.named import Constant, Heuristic
+from localspec.engine.protocols import Policy
+from tests.support.trace_world import MACHINES, Answer, Steady, play, spent, steady_costs
 
 pytestmark = pytest.mark.heavy
 
@@ -80,6 +82,46 @@ def test_auto_is_near_the_best_fixed_choice_of_every_answer(drafters: str, machi
 @pytest.mark.parametrize("machine", MACHINES)
 def test_a_mixed_drafter_is_not_behind_the_better_of_its_parts(machine: str):
     assert took(machine, "lookup+exit") <= PARTS * min(took(machine, "lookup"), took(machine, "exit"))
+
+
+STEADY_LIMIT = 1.03
+STEADY_SEEDS = range(8)  # three are worth a hundredth by chance
+STEADY = [(0.9, 0.0), (0.9, 0.8), (0.5, 0.7), (0.0, 0.9)]  # how often a token of each drafter is right
+
+
+def steadily(policy: Callable[[], Policy], copied: float, agreement: float, machine: str, drafters: str) -> float:
+    """What a token costs in a steady text; mean over the coins."""
+    texts = [Steady(copied, agreement, 10 * seed) for seed in STEADY_SEEDS]
+    return fmean(spent(play(policy(), text, MACHINES[machine], drafters)) / len(text.tokens) for text in texts)
+
+
+def beyond_best(policy: Callable[[], Policy], copied: float, agreement: float, machine: str) -> float:
+    """The cost with both drafters, as a multiple of that of the best fixed drafter and length."""
+    best = min(steady_costs(copied, agreement, MACHINES[machine]).values())
+    return steadily(policy, copied, agreement, machine, "lookup+exit") / best
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("copied", "agreement"), STEADY)
+def test_in_a_steady_text_auto_is_near_the_best_fixed_drafter_and_length(copied: float, agreement: float, machine: str):
+    assert beyond_best(Auto, copied, agreement, machine) <= STEADY_LIMIT
+
+
+@pytest.mark.sampled(5)
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("copied", "agreement"), STEADY)
+def test_in_a_steady_text_a_mixed_drafter_is_not_behind_the_better_of_its_parts(
+    copied: float, agreement: float, machine: str
+):
+    both, *parts = (steadily(Auto, copied, agreement, machine, one) for one in ("lookup+exit", "lookup", "exit"))
+    assert both <= PARTS * min(parts)
+
+
+def test_that_limit_would_notice_a_poor_policy():
+    poor = [(Heuristic, 3), (lambda: Constant(0), 0), (lambda: Constant(2), 0), (lambda: Constant(8), 3)]
+    for make, shares in poor:
+        assert beyond_best(make, *STEADY[shares], "1B int4") > 1.2
 
 
 @pytest.mark.parametrize("machine", MACHINES)

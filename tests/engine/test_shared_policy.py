@@ -16,7 +16,7 @@ from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.lookup import LookupDrafter
 from localspec.engine.drafters.mixed import Mixed
-from localspec.engine.policy import arms, auto, company
+from localspec.engine.policy import arms, auto, shares
 from localspec.engine.policy.auto import Auto
 from localspec.engine.policy.steerable import SharedPolicy, SteerablePolicy
 from localspec.engine.samplers import make_sampler
@@ -111,6 +111,21 @@ def test_one_drafts_long_and_eight_not_at_all_where_rows_cost_much():
 
 def test_eight_still_draft_where_rows_cost_little():
     assert fmean(map(drafted, ran(COSTS["as a GPU's"], [0.7] * 8)[1])) > 3
+
+
+def check_wide() -> None:
+    """A fourth row that costs more than it brings hides that the fifth to eighth cost little: one wide draft shows it,
+    before anything is concluded from narrow ones."""
+    cost = COSTS["135M int4"]
+    for seed in range(4):
+        _, asked = ran(cost, [0.7] * 2, 60, seed)
+        widths = [sum(drafts) for drafts in zip(*([k for k, _ in one.steps] for one in asked), strict=True)]
+        assert max(widths[:6]) >= 4
+        assert 4 <= fmean(widths[-30:]) <= 7
+
+
+def test_two_do_not_stop_at_a_row_that_costs_more_than_the_next():
+    check_wide()
 
 
 def check_poor() -> None:
@@ -312,6 +327,7 @@ def test_texts_in_a_batch_are_those_alone_whatever_is_drafted():
 
 
 CHECKS: dict[str, Callable[[], None]] = {
+    "wide": check_wide,
     "eight": lambda: check_near_the_best("135M int8", 8, 0.9),
     "poor": check_poor,
     "fair": check_fair,
@@ -322,16 +338,17 @@ CHECKS: dict[str, Callable[[], None]] = {
 }
 
 MUTANTS = {
+    "no wide draft first": Mutant("wide", arms, "untried", "others + k if others else 1", "1"),
     "marginal rows as if alone": Mutant("eight", arms, "beside", "costs.beside(others.rows)", "costs.beside(0)"),
     "a rate of one's own": Mutant("eight", auto.Auto, "best", "cost[0], self.others.tokens", "cost[0], 0.0"),
     "each for itself": Mutant("agreed", auto.Auto, "wanted", "not candidates[0].arm.free", "candidates[0].arm.free"),
     "no limit": Mutant("fair", arms, "beside", "if cost[k] <= dearest", ""),
     "who chooses first takes all": Mutant(
-        "need", company.Others, "joined", "rows=self.rows + rows", "rows=self.rows + 0 * rows"
+        "need", shares.Others, "joined", "rows=self.rows + rows", "rows=self.rows + 0 * rows"
     ),
     "prompts teach": Mutant("prompts", auto.Auto, "observe", "and not together.is_mixed", ""),
-    "everybody counts the step": Mutant("probes", company.Steps, "is_new", "last is self.last", "False"),
-    "the best gain is the worst": Mutant("need", company.Others, "joined", "above.index(max(above))", "0"),
+    "everybody counts the step": Mutant("probes", shares.Steps, "is_new", "last is self.last", "False"),
+    "the best gain is the worst": Mutant("need", shares.Others, "joined", "above.index(max(above))", "0"),
 }
 
 

@@ -32,7 +32,7 @@ DRAFTERS: dict[str, Callable[[Decoder], Drafter]] = {
     "another": lambda target: ModelDrafter(tiny_decoder(seed=9, num_hidden_layers=1), TINY["vocab_size"]),  # noqa: ARG005
     "exit 2": lambda target: EarlyExitDrafter(target, 2),
 }
-WISHES: list[tuple[Mode, DraftLength]] = [("on", 4), ("off", 4), ("auto", "auto"), ("on", "auto"), ("on", "heuristic")]
+OPTIONS: list[tuple[Mode, DraftLength]] = [("on", 4), ("off", 4), ("auto", "auto"), ("on", "auto"), ("on", "heuristic")]
 
 
 @cache
@@ -55,13 +55,13 @@ def in_step(session: Session) -> None:
 @pytest.mark.parametrize("sampling", [GREEDY, SAMPLED], ids=["greedy", "seeded"])
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_switching_at_any_round_changes_no_token(drafter: str, sampling: Sampling, every: int):
-    """From every wish to every other, at every round, and back four rounds later: plain rounds in between included.
+    """From all options to all others, at every round, and back four rounds later: plain rounds in between included.
 
-    The small figure switches each pair of wishes at one of the eleven rounds, the next pair at the next.
+    The small figure switches each pair of options at one of the eleven rounds, the next pair at the next.
     """
     target = tiny_decoder()
     session = Session(target, Guarded(DRAFTERS[drafter](target)))
-    for pair, (first, then) in enumerate((a, b) for a in WISHES for b in WISHES if a != b):
+    for pair, (first, then) in enumerate((a, b) for a in OPTIONS for b in OPTIONS if a != b):
         for place in range(1 + pair % every, 12, every):
             policy = SteerablePolicy(*first)
             session.begin(make_sampler(sampling))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from localspec.core.events import Notice, Stats, Step
-from localspec.history import History, NewChat, Unsent, Update
+from localspec.history import History, NewChat, Update
 from localspec.history.text.columns import cells
 from localspec.history.titles import WIDTH, title_of
 from localspec.history.turns import Turns
@@ -27,9 +27,12 @@ from localspec.tui.chat.recorder import HistoryRecorder
         ("Hello world in Rust", "Hello world in Rust"),
         ("Hi-fi systems for beginners", "Hi-fi systems for beginners"),
         ("history of Rome", "history of Rome"),
-        ("@notes/todo.txt what is open?", "what is open?"),
-        ("@README what is it", "what is it"),
-        ('compare @"my file.md" and @b.py', "compare and"),
+        ("@notes/todo.txt what is open?", "todo.txt: what is open?"),
+        ("@README what is it", "README: what is it"),
+        ('compare @"my file.md" and @b.py', "compare my file.md and b.py"),
+        ("@notes.txt, what is open?", "notes.txt, what is open?"),
+        ("What is in @~/notes.txt?", "What is in notes.txt?"),
+        ("@app.route('/x') def f(): fails", "def f(): fails"),
         ("What does @property do?", "What does @property do?"),
         ("/etc/hosts is empty", "/etc/hosts is empty"),
         ("/summarise this text", "summarise this text"),
@@ -57,6 +60,21 @@ from localspec.tui.chat.recorder import HistoryRecorder
 )
 def test_a_title_is_what_was_asked(asked: str, title: str):
     assert title_of(asked) == title
+
+
+@pytest.mark.parametrize(
+    ("asked", "title"),
+    [
+        ("what is it?", "todo.txt: what is it?"),
+        ("", "todo.txt"),
+        ("hi", "todo.txt"),
+        ("@notes/todo.txt", "todo.txt"),
+        ("what is in @notes/todo.txt", "what is in todo.txt"),
+        ("Which of these tasks is due on Monday?", "Which of these tasks is due on Monday?"),
+    ],
+)
+def test_a_few_words_about_a_file_are_called_after_it_too(asked: str, title: str):
+    assert title_of(asked, ["notes/todo.txt", "b.py"]) == title
 
 
 @pytest.mark.parametrize("asked", ["long " * 100, "x" * 100, "\u4e2d" * 100, "a-word-of-" * 20, "and, " * 40])
@@ -87,9 +105,6 @@ class Sink:
 
     def steps(self, message_id: int) -> Sequence[Step]:
         return self.history.steps(message_id)
-
-    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
-        return self.history.take_unsent(chat_id, server)
 
 
 @pytest.fixture

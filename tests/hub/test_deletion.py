@@ -10,13 +10,17 @@ import pytest
 from huggingface_hub import constants
 from msgspec.structs import replace
 
+from localspec.core import paths
 from localspec.core.errors import NotDownloaded, PullError, UsageError
-from localspec.hub import blobs, pulls
+from localspec.hub import blobs, manifests, pulls
 from localspec.hub.deletion import delete
-from localspec.hub.pull import fetch
+from localspec.hub.download import fetch
+from localspec.hub.older import older, older_of
 from localspec.hub.records import Deleted, DeletePlan, PullPlan, PullRequest
 from localspec.hub.transfer import Deadlines
+from localspec.loading.packed_files import named_after
 from localspec.models import hub_cache
+from localspec.runtime import load_marks
 from tests.support.fake_hub import FakeHub
 from tests.support.pull_stage import MEBI, NAME, QUICK, a_plan, as_planned, hub, model
 
@@ -32,8 +36,8 @@ def pulled(plan: PullPlan) -> None:
         pass
 
 
-def deleted(*repos: str) -> tuple[DeletePlan, Deleted]:
-    plan, done = delete(repos)
+def deleted(*repos: str, older: tuple[str, ...] = ()) -> tuple[DeletePlan, Deleted]:
+    plan, done = delete(repos, older)
     assert isinstance(plan, DeletePlan)
     assert isinstance(done, Deleted)
     return plan, done
@@ -78,9 +82,123 @@ def test_every_version_goes(hub: FakeHub):
     hub.push(NEWER)
     pulled(a_plan(NEWER))
     before = disk_bytes()
+    large = max(file.size for file in as_planned(MODEL).files)
     plan, done = deleted(NAME)
     assert_as_planned(plan, done, before)
+    assert plan.older_bytes == large, "the rest is the same file in both"
     assert not blobs.repo_dir(NAME).exists()
+
+
+def prepared(*models: Path) -> list[Path]:
+    """A copy in the weight cache for each, as its name has it, in two formats."""
+    made = [
+        paths.packed_dir() / f"{named_after(model)}-int8-{'0' * 15}{at}.safetensors" for at, model in enumerate(models)
+    ]
+    made += [file.with_name(file.name.replace("-int8-", "-nf4-cuda-")) for file in made]
+    for file in made:
+        file.write_bytes(bytes(MEBI))
+    return made
+
+
+def test_prepared_weights_go_with_their_model_and_count(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Those of every version, of a GGUF file too, and of no other model."""
+    monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
+    updated(hub)
+    old, new = (blobs.snapshot_dir(NAME, one.commit) for one in (MODEL, NEWER))
+    (blob := blobs.repo_dir(NAME) / "blobs" / ("d" * 64)).write_bytes(b"gguf")
+    (new / "m.gguf").symlink_to(os.path.relpath(blob, new))
+    mine, others = prepared(old, new, new / "m.gguf"), prepared(tmp_path)
+    without = disk_bytes()
+    plan, done = deleted(older=(NAME,))
+    assert plan.prepared_bytes == 2 * MEBI
+    assert done.freed_bytes == plan.freed_bytes == 2 * MEBI + without - disk_bytes()
+    assert [file for file in mine if not file.exists()] == [mine[0], mine[3]]
+    plan, done = deleted(NAME)
+    assert plan.prepared_bytes == 4 * MEBI
+    assert abs(plan.freed_bytes - done.freed_bytes) <= BLOCK
+    assert not any(file.exists() for file in mine)
+    assert all(file.exists() for file in others)
+
+
+def updated(hub: FakeHub, revision: str = "") -> int:
+    """A version that a newer one replaces; the bytes that only the older one uses."""
+    pulled(a_plan(MODEL, revision=revision))
+    hub.push(NEWER)
+    pulled(a_plan(NEWER))
+    return max(file.size for file in as_planned(MODEL).files)
+
+
+def test_an_older_version_is_known_with_what_it_alone_uses_and_is_deleted_alone(hub: FakeHub):
+    large = updated(hub)
+    (found,) = older()
+    assert (found.repo, found.commits, found.num_bytes) == (NAME, (MODEL.commit,), large)
+    before = disk_bytes()
+    plan, done = deleted(older=(NAME,))
+    assert (plan.repos, plan.older, done.older) == ((), (NAME,), (NAME,))
+    assert plan.freed_bytes == plan.older_bytes == large
+    assert_as_planned(plan, done, before)
+    kept = hub_cache.snapshot(NAME)
+    assert kept == blobs.snapshot_dir(NAME, NEWER.commit)
+    assert all((kept / file).exists() for file in NEWER.files)
+    assert older() == ()
+    assert manifests.files_of(NAME, NEWER.commit)
+
+
+def test_a_version_that_another_program_fetched_is_older_once_a_pull_replaced_it(hub: FakeHub):
+    pulled(a_plan(MODEL))
+    manifests.forget(NAME)
+    hub.push(NEWER)
+    pulled(a_plan(NEWER))
+    assert older_of(NAME).commits == (MODEL.commit,)
+
+
+def test_a_version_that_was_pulled_by_its_commit_is_never_older(hub: FakeHub):
+    """Also where its branch is pulled before it, or after."""
+    updated(hub, revision=MODEL.commit)
+    assert older() == ()
+    hub.push(MODEL)
+    pulled(a_plan(MODEL))
+    hub.push(NEWER)
+    pulled(a_plan(NEWER, revision=NEWER.commit))
+    pulled(a_plan(NEWER))
+    assert older() == ()
+    before = disk_bytes()
+    assert deleted(older=(NAME,))[1].freed_bytes == 0
+    assert disk_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "table", ["revision = '{}'", "[models.x.draft]\nkind = 'model'\nmodel = 'org/model@{}'"], ids=["model", "drafter"]
+)
+def test_a_version_that_models_toml_names_is_not_older(hub: FakeHub, table: str):
+    """As `pull --as KEY` writes it."""
+    updated(hub)
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(f"schema_version = 1\n[models.x]\nrepo = '{NAME}'\n{table.format(MODEL.commit)}\n")
+    assert older() == ()
+
+
+def test_a_version_that_a_tag_names_or_that_is_loaded_is_not_older(hub: FakeHub):
+    updated(hub)
+    mark = load_marks.mark(blobs.snapshot_dir(NAME, MODEL.commit))
+    assert mark is not None
+    assert older() == ()
+    mark.close()
+    assert older()
+    (blobs.repo_dir(NAME) / "refs" / "v1").write_text(MODEL.commit)
+    assert older() == ()
+
+
+def test_nothing_is_older_while_the_newer_version_is_not_complete(hub: FakeHub):
+    """A pull that stopped may need files of it; and a branch may name a commit of which another program has fetched
+    the tokenizer alone."""
+    updated(hub)
+    pulls.begin(as_planned(NEWER), PullRequest(NAME))
+    assert older() == ()
+    pulls.forget(NAME)
+    assert older()
+    (blobs.snapshot_dir(NAME, NEWER.commit) / "model.safetensors").unlink()
+    assert older() == ()
 
 
 @pytest.mark.usefixtures("hub")

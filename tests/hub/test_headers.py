@@ -11,7 +11,7 @@ from localspec.core.errors import CheckpointError, PullError, UsageError
 from localspec.core.requests import WeightOptions
 from localspec.hub import headers
 from localspec.hub.headers import Remote, open_headers
-from localspec.hub.prepare import prepare
+from localspec.hub.plan import prepare
 from localspec.hub.records import FitRequest, PullRequest
 from localspec.hub.remote_fit import answer_fit
 from localspec.hub.repository import files_of, see

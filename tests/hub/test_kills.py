@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from localspec.hub import blobs, pulls
-from localspec.hub.pull import fetch
+from localspec.hub.download import fetch
+from localspec.hub.integrity import FilesVerified, verify_files
 from localspec.hub.records import PullPlan, PullRequest
 from localspec.hub.transfer import Deadlines
-from localspec.hub.verify_files import FilesVerified, verify_files
 from localspec.models import hub_cache
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.pull_stage import MEBI, NAME, QUICK, a_plan, hub, model
@@ -31,7 +31,7 @@ KILLED = """
 import os, signal, sys
 from types import SimpleNamespace
 import msgspec
-from localspec.hub import cache, fetching, part, pull, pulls
+from localspec.hub import cache, download, fetcher, part, pulls
 from localspec.hub.records import PullPlan, PullRequest
 
 def kill(*_, **__):
@@ -47,16 +47,16 @@ def in_the_middle(write):
 
 exec(sys.argv[1])
 plan = msgspec.json.decode(sys.stdin.buffer.read(), type=PullPlan)
-for event in pull.fetch(plan, PullRequest(plan.target.repo)):
+for event in download.fetch(plan, PullRequest(plan.target.repo)):
     pass
 """
 STEPS = {
     "noting": "pulls.begin = kill",
-    "small files": "fetching.hf_hub_download = kill",
-    "the address": "fetching.get_hf_file_metadata = kill",
+    "small files": "fetcher.hf_hub_download = kill",
+    "the address": "fetcher.get_hf_file_metadata = kill",
     "bytes": "part.Part.write = in_the_middle(part.Part.write)",
     "a whole part": "part.Part.become = kill",
-    "linking": "fetching.snapshot_download = kill",
+    "linking": "fetcher.snapshot_download = kill",
     "opening": "cache.check_loadable = kill",
     "naming": "cache.os = SimpleNamespace(**{**vars(os), 'replace': kill})",
     "named": "pulls.finish = kill",

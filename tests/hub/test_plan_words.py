@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from localspec.cli.pulling.screens import plan_text
+from localspec.cli.download.screens import plan_text
 from localspec.hub.plan_words import offer_words, template_words
 from localspec.hub.records import DraftOffer
 from localspec.runtime.pairs import PairVerdict
@@ -44,7 +44,9 @@ def test_which_template_a_base_model_gets(words: str, preset: str):
     assert template_words(plan) == words
     assert plan_text(plan).endswith(f"chat template: {words}")
     assert plan_lines(plan)[-1] == f"Chat template: {words}"
-    assert template_words(replace(plan, target=a_repository())) == "its own"
+    own = replace(plan, target=a_repository(), preset="")
+    assert template_words(own) == "its own"
+    assert template_words(replace(own, preset="words")) == '"words", which models.toml names in place of its own'
 
 
 def test_what_the_scanners_report_is_in_the_question():

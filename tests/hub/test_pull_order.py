@@ -16,10 +16,10 @@ from localspec.core.paths import packaged
 from localspec.hub import blobs, pulls
 from localspec.hub.card import licence_at
 from localspec.hub.deletion import delete
+from localspec.hub.download import fetch
+from localspec.hub.inventory import details, list_models
 from localspec.hub.licences import remembered
-from localspec.hub.pull import fetch
 from localspec.hub.records import Access, DraftOffer, Fetched, Licence, Pulled, PullPlan, PullRequest
-from localspec.hub.shelf import details, list_models
 from localspec.hub.transfer import Deadlines
 from localspec.models import hub_cache
 from localspec.models.checkpoint import open_snapshot
@@ -288,6 +288,6 @@ def test_without_a_folder_for_notes_it_is_downloaded_all_the_same(monkeypatch: p
 
 def test_unfinished_downloads_are_read_without_the_hubs_library():
     script = (
-        "import sys; from localspec.hub import api, pulls, verify_files; sys.exit('huggingface_hub' in sys.modules)"
+        "import sys; from localspec.hub import api, integrity, pulls; sys.exit('huggingface_hub' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -20,8 +20,8 @@ from huggingface_hub.file_download import http_get
 from localspec.core.errors import HubAway, PullError
 from localspec.core.events import Notice
 from localspec.hub import blobs
+from localspec.hub.download import fetch
 from localspec.hub.part import Part
-from localspec.hub.pull import fetch
 from localspec.hub.records import Fetched, Progress, PullRequest, RemoteFile, Retrying
 from localspec.hub.transfer import Deadlines, Transfer
 from localspec.models import hub_cache
@@ -490,7 +490,7 @@ def test_a_fault_of_our_own_is_no_file_that_is_left_out(hub: FakeHub, monkeypatc
     def fail(*_: object) -> bool:
         raise IndexError("a bug")
 
-    monkeypatch.setattr("localspec.hub.fetching.Fetcher._fetch_large", fail)
+    monkeypatch.setattr("localspec.hub.fetcher.Fetcher._fetch_large", fail)
     with pytest.raises(IndexError, match="a bug"):
         transferred()
     assert not hub.seen("tree")

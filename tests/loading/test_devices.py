@@ -258,7 +258,7 @@ def test_a_model_that_leaves_no_memory_to_measure_with_answers_all_the_same(
     def fails(*_: object) -> float:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 256 MiB.")
 
-    monkeypatch.setattr("localspec.loading.resident.read_bandwidth", fails)
+    monkeypatch.setattr("localspec.loading.resident_decoder.read_bandwidth", fails)
     code, out, err = run("--quant", "fp32", "--stats")
     assert (code, bool(out.strip())) == (0, True)
     assert '"bandwidth_peak_gbs": null' in err

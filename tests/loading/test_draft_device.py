@@ -22,10 +22,10 @@ from localspec.loading.footprint import footprint
 from localspec.loading.plan import draft_plan, make_plan, needed
 from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime import attach
+from localspec.runtime import drafter_setup
 from localspec.runtime.api import LLM, load_events
 from localspec.runtime.draft_choice import Choice
-from localspec.runtime.opened import plan_request
+from localspec.runtime.open_target import plan_request
 from tests.support.models import save_snapshot
 from tests.support.second_device import SecondDevice
 from tests.support.tokenizers import CHATML, gpt2_like
@@ -189,14 +189,14 @@ def test_it_drafts_on_the_gpu_for_a_target_on_the_cpu_and_changes_no_word(
     "fault", [torch.OutOfMemoryError("CUDA out of memory."), RuntimeError("CUDA error: no kernel")]
 )
 def test_what_the_gpu_fails_to_hold_drafts_on_the_cpu(fault: Exception, models: Path, monkeypatch: pytest.MonkeyPatch):
-    real = attach.load_decoder
+    real = drafter_setup.load_decoder
 
     def fails(snapshot: Snapshot, plan: Any, **said: Any) -> Any:
         if plan.device == "cuda":
             raise fault
         return (yield from real(snapshot, plan, **said))
 
-    monkeypatch.setattr(attach, "load_decoder", fails)
+    monkeypatch.setattr(drafter_setup, "load_decoder", fails)
     llm, (notice,) = opened(models, quant="int4")
     with llm:
         assert (str(drafter_of(llm).device), notice.level) == ("cpu", "warning")

@@ -41,7 +41,7 @@ MAY_NAME_FORMATS = {
     "engine/cpu/packer.py",
     "engine/cpu/rows.py",
     "engine/linear.py",
-    "models/prequantised/stored.py",
+    "models/prequantised/stored_format.py",
     "runtime/local_models.py",  # what a file's own header says
 }
 

@@ -15,7 +15,7 @@ from localspec import load
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, IncompatiblePair, UsageError
 from localspec.core.events import AnyEvent, Loading, Notice
-from localspec.core.requests import GenerateRequest, LoadRequest, Message, SpecWish, WeightOptions
+from localspec.core.requests import GenerateRequest, LoadRequest, Message, SpecOptions, WeightOptions
 from localspec.core.weight_formats import find_format
 from localspec.engine.generic_arch import read_any
 from localspec.loading import generic
@@ -25,7 +25,7 @@ from localspec.loading.plan import Plan, fit_word, ladder, make_plan, needed
 from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM, load_events
-from localspec.tui.control.what_fits import what_fits
+from localspec.tui.control.fit_report import what_fits
 from tests.support.generic_models import blurred, make_model, save_generic
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
@@ -89,7 +89,7 @@ def test_what_cannot_take_a_draft_back_runs_plain_and_says_so(models: Path, draf
         assert "its state cannot be rolled back" in note.message
         assert llm.ready.spec.kind == "off"
         assert "its state cannot be rolled back" in llm.ready.spec.reason
-        assert llm.steer(SpecWish("on", 4)).kind == "off"
+        assert llm.steer(SpecOptions("on", 4)).kind == "off"
         answer = llm.generate(HI, max_tokens=6)
         assert answer.stats.draft_n == 0
         assert answer.text == llm.generate(HI, max_tokens=6).text
@@ -191,8 +191,8 @@ def test_a_draft_is_counted_in_the_format_that_it_gets(models: Path):
     """Which is not int8: that is the CPU engine's."""
     target, draft = open_snapshot(models / "llama"), open_snapshot(models / "gpt2")
     alone = footprint(draft, find_format("fp32"), 64)
-    wish = PlanRequest(WeightOptions("int8", ctx=64), drafter=draft)
-    both = needed(target, wish, find_format("int8"))
+    request = PlanRequest(WeightOptions("int8", ctx=64), drafter=draft)
+    both = needed(target, request, find_format("int8"))
     assert both.drafter + both.workspace == alone.tables + alone.kv + max(alone.workspace, both.workspace)
 
 

@@ -34,7 +34,7 @@ from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
 from localspec.runtime.local_models import on_disk, shelved
-from localspec.tui.control.what_fits import what_fits
+from localspec.tui.control.fit_report import what_fits
 from tests.conftest import Program
 from tests.loading.test_packed_loading import PEAK
 from tests.support.gguf_files import KINDS, save_pair
@@ -206,6 +206,7 @@ def test_the_picker_says_its_format_size_and_fit(models: Any):
     file, _ = models("qwen2")
     found = shelved("mine", Catalog.load().resolve(str(file)), 10**9)
     assert (found.quant, found.fit, found.num_bytes) == ("Q6_K", "fits", open_snapshot(file).total_bytes)
+    assert found.drafts == (("auto", "look-up"), ("off", "decode plain"))
 
 
 def test_models_toml_may_name_one_and_a_draft_of_its_kind(models: Any, tmp_path: Path):

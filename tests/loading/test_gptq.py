@@ -31,7 +31,7 @@ from localspec.loading.generic import build, far, load_generic
 from localspec.loading.plan import Plan, draft_format, ladder, make_plan
 from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import open_snapshot
-from localspec.models.prequantised import stored
+from localspec.models.prequantised import stored_format
 from tests.support.fakes import generate
 from tests.support.generic_models import make_model, save_generic
 from tests.support.prequantised import STYLES, store_folder
@@ -40,7 +40,7 @@ from tests.support.tokenizers import CHATML, gpt2_like
 HI = [Message("user", "hello there general")]
 SAID = STYLES["gptq"].config
 SIZES = {"hidden_size": 64, "intermediate_size": 96, "tie_word_embeddings": False, "num_key_value_heads": 2}
-MISSING = [name for name in stored.GPTQ_NEEDS if find_spec(name) is None]
+MISSING = [name for name in stored_format.GPTQ_NEEDS if find_spec(name) is None]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def meant_model(models: Path) -> Any:
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What GPTQ needs is there, for whoever only asks."""
-    monkeypatch.setattr(stored, "find_spec", lambda name: name)
+    monkeypatch.setattr(stored_format, "find_spec", lambda name: name)
 
 
 def say(folder: Path, quantised: Any) -> None:
@@ -83,7 +83,7 @@ def test_both_tables_stay_in_16_bits(models: Path):
 def test_without_gptqmodel_it_is_one_sentence_with_the_next_command(
     models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
-    monkeypatch.setattr(stored, "find_spec", lambda _: None)
+    monkeypatch.setattr(stored_format, "find_spec", lambda _: None)
     monkeypatch.setattr("localspec.cli.main.read_prompt", lambda prompt: prompt)
     monkeypatch.setattr(sys, "argv", ["localspec", "run", str(models / "gptq"), "hi"])
     with pytest.raises(SystemExit) as left:
@@ -99,7 +99,7 @@ def test_without_gptqmodel_it_is_one_sentence_with_the_next_command(
 
 
 def test_what_is_missing_is_named(models: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(stored, "find_spec", lambda name: None if name == "optimum" else name)
+    monkeypatch.setattr(stored_format, "find_spec", lambda name: None if name == "optimum" else name)
     with pytest.raises(CheckpointError, match=r"which needs optimum installed\."):
         read_any(open_snapshot(models / "gptq").config)
 
@@ -208,5 +208,5 @@ def test_the_extra_brings_what_it_needs_and_no_more():
         "optional-dependencies"
     ]
     bounds = {found.name: found.specifier for found in map(Requirement, extra["gptq"])}
-    assert bounds.keys() == set(stored.GPTQ_NEEDS)
+    assert bounds.keys() == set(stored_format.GPTQ_NEEDS)
     assert not bounds["gptqmodel"].contains("7.7.0")

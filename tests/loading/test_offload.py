@@ -39,7 +39,7 @@ from localspec.loading.plan_request import PlanRequest
 from localspec.loading.torch import Assembly
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
-from localspec.tui.control.what_fits import what_fits
+from localspec.tui.control.fit_report import what_fits
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
@@ -306,14 +306,14 @@ def opened(folder: Path, **asked: Any) -> tuple[Ready, list[Notice], list[int]]:
         return llm.ready, [event for event in heard if isinstance(event, Notice)], ids
 
 
-@pytest.mark.parametrize("draft", ["off", "early-exit:2", "early-exit:4"])
+@pytest.mark.parametrize("draft", ["off", "early-exit:2", "early-exit:4", "lookup", "lookup+early-exit:2"])
 @pytest.mark.usefixtures("cache")
 def test_an_offloaded_model_says_what_the_resident_one_says(draft: str, folder: Path):
     _, _, expected = opened(folder, draft="off", quant="int8")
     ready, notices, ids = opened(folder, draft=draft, quant="int8", device="offload", k=8)
     assert ids == expected
     assert ready.model.device == "cpu and disk"
-    least = int(draft[-1]) if draft != "off" else 1
+    least = int(draft[-1]) if draft[-1].isdecimal() else 1
     (told,) = [notice for notice in notices if notice.code == "offload"]
     assert f"in int8: {least} of {LAYERS} layers stay in memory" in told.message
     assert told.hint

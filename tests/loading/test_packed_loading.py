@@ -21,7 +21,7 @@ from safetensors.torch import load_file, save_file
 
 import localspec
 from localspec.bench.prompts import QUESTIONS
-from localspec.core import making
+from localspec.core import build_lock
 from localspec.core.drain import drain
 from localspec.core.errors import CheckpointError, DoesNotFit, EngineError, LocalspecError, UsageError
 from localspec.core.events import AnyEvent, Loading, Notice, Ready
@@ -49,7 +49,7 @@ from localspec.loading.torch import assemble
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import open as opening
 from localspec.runtime.api import load_events
-from localspec.runtime.attach import attach
+from localspec.runtime.drafter_setup import attach
 from tests.support.models import ODD, TINY, random_tensors, save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
@@ -399,14 +399,13 @@ def test_a_copy_of_something_else_is_not_used(
 
 
 BESIDE = {
-    "__init__", "core.drain", "core.errors", "core.events", "core.families", "core.main_memory", "core.making",
+    "__init__", "core.build_lock", "core.drain", "core.errors", "core.events", "core.families", "core.main_memory",
     "core.plain_file", "core.sizes", "core.strict_json", "core.weight_formats", "engine.arch", "engine.cache",
     "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.model", "engine.cpu.pages",
-    "engine.cpu.program",
-    "engine.cuda_graphs", "engine.decoder", "engine.foreign", "engine.generic", "engine.generic_arch",
-    "engine.memory", "engine.offload", "engine.protocols", "engine.sampling", "loading.bnb", "loading.footprint",
-    "loading.offload", "loading.plan", "loading.progress", "loading.weight_cache", "models.checkpoint",
-    "models.dtypes", "models.safetensors_index",
+    "engine.cpu.program", "engine.cuda_graphs", "engine.decoder", "engine.generic", "engine.generic_arch",
+    "engine.memory", "engine.offload", "engine.protocols", "engine.sampling", "engine.transformers_faults",
+    "loading.bnb", "loading.footprint", "loading.offload", "loading.plan", "loading.progress", "loading.weight_cache",
+    "models.checkpoint", "models.dtypes", "models.safetensors_index",
 }  # fmt: skip
 
 
@@ -506,7 +505,7 @@ def test_two_that_write_at_once_do_no_harm(
     folder: Path, cache: Path, packings: list[int], monkeypatch: pytest.MonkeyPatch
 ):
     """One is stopped in the middle of it while another begins, waits no longer, and ends."""
-    monkeypatch.setattr(making, "SILENCE_SECONDS", 0.1)
+    monkeypatch.setattr(build_lock, "SILENCE_SECONDS", 0.1)
     slow = load_decoder(open_snapshot(folder), Plan(find_format("int8"), 64))
     while next(slow).stage != "writing packed weights to disk":  # type: ignore[union-attr]
         pass

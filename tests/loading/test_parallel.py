@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit
-from localspec.core.requests import LoadRequest, WeightOptions
+from localspec.core.requests import MAX_DRAFT, LoadRequest, WeightOptions
 from localspec.core.weight_formats import find_format
+from localspec.engine.generic_arch import read_any
 from localspec.loading.footprint import footprint
 from localspec.loading.plan import ladder, make_plan, needed
 from localspec.loading.plan_request import PlanRequest
@@ -38,6 +40,15 @@ def test_every_context_has_its_keys_and_values(snapshot: Snapshot):
         assert four.kv == 4 * one.kv
         assert (four.tables, four.layer) == (one.tables, one.layer)
         assert one.workspace <= four.workspace < 4 * one.workspace
+
+
+def test_the_logits_of_all_drafts_are_planned(snapshot: Snapshot):
+    """A forward has a row for every drafted token of every answer, and one more each, and all are read."""
+    arch = read_any(snapshot.config)
+    for row in (INT8, find_format("fp32")):
+        one, eight = (footprint(snapshot, row, CONTEXT, parallel=parallel) for parallel in (1, 8))
+        logits = torch.empty(7 * (MAX_DRAFT + 1), arch.vocab_size)
+        assert eight.workspace - one.workspace >= logits.nbytes
 
 
 def test_a_draft_model_has_as_many_contexts(snapshot: Snapshot):

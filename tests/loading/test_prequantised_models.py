@@ -36,7 +36,7 @@ from localspec.loading.plan import Plan
 from localspec.loading.unpacking.source import Unpacked
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
-from localspec.tui.control.what_fits import what_fits
+from localspec.tui.control.fit_report import what_fits
 from tests.loading.test_packed_loading import PEAK
 from tests.support.models import save_snapshot
 from tests.support.prequantised import STYLES, store_folder

@@ -29,12 +29,12 @@ from localspec.engine.arch import read_arch
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
 from localspec.engine.linear import EightBitLinears, FourBit, FourBitLinears
-from localspec.loading import quantised as loader_quantised
+from localspec.loading import quantised_linears as loader_quantised
 from localspec.loading import weight_cache
 from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
-from localspec.loading.quantised import QuantisedContents, llama_linears
+from localspec.loading.quantised_linears import QuantisedContents, llama_linears
 from localspec.loading.sources import Files, Reader
 from localspec.loading.torch import Assembly, quantised
 from localspec.models.catalog import Catalog

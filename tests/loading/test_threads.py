@@ -15,7 +15,7 @@ from localspec.core.drain import drain
 from localspec.core.requests import GenerateRequest, LoadRequest, Message
 from localspec.loading import threads
 from localspec.loading.threads import LONG, SHARE, Threads
-from localspec.runtime import api, attach
+from localspec.runtime import api, drafter_setup
 from localspec.runtime import open as opening
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
@@ -57,7 +57,7 @@ def busy(count: int) -> float:
 @pytest.fixture
 def rows(monkeypatch: pytest.MonkeyPatch) -> Rows:
     made = Rows(quiet)
-    for module in ("loading.threads", "loading.resident"):
+    for module in ("loading.threads", "loading.resident_decoder"):
         monkeypatch.setattr(f"localspec.{module}.perf_counter", lambda: made.clock)
     return made
 
@@ -153,7 +153,7 @@ def test_no_token_depends_on_when_the_count_changes(draft: str, folder: Path, mo
     counts, used = cycle((2, 3, 1)), set[int]()
     monkeypatch.setattr(threads, "SHARE", 1e9)
     monkeypatch.setattr(threads, "FIRST_SECONDS", 0)
-    monkeypatch.setattr(attach, "possible", lambda: [1, 2, 3])
+    monkeypatch.setattr(drafter_setup, "possible", lambda: [1, 2, 3])
     monkeypatch.setattr(opening, "choose_threads", lambda *_, **__: 1)
 
     def another(self: Threads, target: Any) -> int:
@@ -182,7 +182,7 @@ def test_a_prompt_that_all_threads_read_has_the_same_answer(folder: Path, monkey
         use(count, decoders)
 
     monkeypatch.setattr(Threads, "_use", staticmethod(counted))
-    monkeypatch.setattr(attach, "possible", lambda: [1, 2, 3])
+    monkeypatch.setattr(drafter_setup, "possible", lambda: [1, 2, 3])
     monkeypatch.setattr(opening, "choose_threads", lambda *_, **__: 1)
     long = [{"role": "user", "content": "hello there general " * LONG}]
     asked: dict[str, Any] = {"max_tokens": 8, "temperature": 0}

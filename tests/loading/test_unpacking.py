@@ -330,7 +330,7 @@ def test_what_changes_nothing_in_the_files_is_let_pass(more: dict[str, Any]):
 
 @pytest.mark.parametrize("method", ["gptq", "awq", "compressed-tensors", "fp8", "fbgemm_fp8"])
 def test_of_families_that_transformers_runs_none_is_unpacked(method: str, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("localspec.models.prequantised.stored.find_spec", lambda _: None)
+    monkeypatch.setattr("localspec.models.prequantised.stored_format.find_spec", lambda _: None)
     with pytest.raises(CheckpointError, match=f"quantised already, by {method}") as met:
         read_any(
             {"model_type": "olmo", **random_config(), "quantization_config": {**gptq_fields(), "quant_method": method}}

@@ -167,7 +167,7 @@ def test_the_seven_models_of_layerskip_are_gated_by_hand_base_models_that_exit_e
     assert len(LAYERSKIP) == 7
     for key in LAYERSKIP:
         table = PACKAGED[key]
-        assert (table.gated, table.licence, table.template) == ("manual", "fair", "none"), key
+        assert (table.gated, table.licence, table.fallback_template) == ("manual", "fair", "none"), key
         assert table.draft is not None
         assert table.draft.kind == "early-exit"
         assert 1 <= (table.draft.exit_layer or 0) <= layers[key.rpartition("-")[2]] // 4, key
@@ -196,7 +196,7 @@ def test_a_fetched_repository_has_what_the_catalogue_says_of_it() -> None:
     assert by_repository.draft == by_key.draft
     assert by_repository.draft is not None
     assert (by_repository.draft.exit_layer, by_repository.draft.k) == (8, 6)
-    assert by_repository.template == "none"
+    assert by_repository.fallback_template == "none"
     assert by_repository.key == "facebook/layerskip-llama2-7B"
 
 

@@ -12,7 +12,7 @@ import pytest
 from localspec.core import paths
 from localspec.core.errors import CatalogError, NotDownloaded
 from localspec.history.text.lists import LONGEST_MODEL, model_name
-from localspec.hub.asked import asked_repository
+from localspec.hub.request import asked_repository
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.gguf import stores

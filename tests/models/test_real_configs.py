@@ -17,7 +17,7 @@ import torch
 from localspec.core.errors import CheckpointError
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.generic_arch import GenericArch, read_any
-from localspec.loading.generic import UNSAID
+from localspec.loading.generic import LEFT_OUT
 from localspec.loading.self_check.config import telling, verify_config
 from localspec.models import checkpoint
 from tests.support.models import tensor_shapes
@@ -50,7 +50,7 @@ REFUSED = [name for name in INDEX if name not in expected(OWN, THEIRS)]
 @pytest.fixture(autouse=True)
 def nothing_more_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """What GPTQ needs is on some machines only."""
-    monkeypatch.setattr("localspec.models.prequantised.stored.find_spec", lambda _: None)
+    monkeypatch.setattr("localspec.models.prequantised.stored_format.find_spec", lambda _: None)
 
 
 def as_read(name: str, folder: Path) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def theirs(config: dict[str, Any]) -> Any:
     """transformers' own record of it."""
     from transformers import CONFIG_MAPPING
 
-    fields = {name: value for name, value in config.items() if name not in UNSAID}
+    fields = {name: value for name, value in config.items() if name not in LEFT_OUT}
     return CONFIG_MAPPING[config["model_type"]].from_dict(fields)
 
 

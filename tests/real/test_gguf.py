@@ -25,9 +25,9 @@ from localspec.loading.torch import assemble
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.runtime.api import LLM
-from localspec.runtime.attach import attach
-from localspec.runtime.gathered import Result
+from localspec.runtime.drafter_setup import attach
 from localspec.runtime.open import open_target
+from localspec.runtime.result import Result
 from localspec.runtime.slots import Slots
 from tests.real.things import SMOLLM2, SMOLLM2_GGUF
 
@@ -52,7 +52,7 @@ KNOWN = {  # what an answer must have, and its question has not
 LENGTH = 16  # tokens of an answer
 DRAFTS: list[tuple[str | EarlyExit, DraftLength]] = [
     *(("early-exit:8", 4), ("early-exit:20", 1), (EarlyExit(25, greedy=True), "heuristic")),
-    *(("early-exit:25", "auto"), ("itself", 3)),
+    *(("early-exit:25", "auto"), ("itself", 3), ("lookup+early-exit:20", 2), ("lookup", "auto")),
 ]
 
 

@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from localspec.core.events import Stats, Steered, Step
-from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
-from localspec.core.served import speculation
+from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecOptions
+from localspec.core.server_speculation import speculation
 from localspec.remote.figures import Figures
 from localspec.remote.totals import Totals, of_one_answer, read
 from tests.support import recorded_servers as recorded
@@ -248,20 +248,20 @@ def test_a_round_that_cannot_be_is_text_alone(change: dict[str, object]):
 
 
 def body_of(
-    owner: str, request: GenerateRequest, wish: SpecWish | None = None, path: str = CHAT, **of_model: Any
+    owner: str, request: GenerateRequest, options: SpecOptions | None = None, path: str = CHAT, **of_model: Any
 ) -> Any:
-    return sent_to(owner, request, wish, path, **of_model).body
+    return sent_to(owner, request, options, path, **of_model).body
 
 
 def sent_to(
-    owner: str, request: GenerateRequest, wish: SpecWish | None = None, path: str = CHAT, **of_model: Any
+    owner: str, request: GenerateRequest, options: SpecOptions | None = None, path: str = CHAT, **of_model: Any
 ) -> Asked:
     pieces = Answer(recorded.OLLAMA, content_type="application/x-ndjson") if owner == "library" else Answer(stream())
     routes = serving(owner, pieces, path=path) | {"GET /v1/models": Answer.json(models(owner, **of_model))}
     with talk(routes) as with_server:
         with_server.open()
-        if wish is not None:
-            with_server.engine.steer(wish)
+        if options is not None:
+            with_server.engine.steer(options)
         done_of(with_server.ask(request))
         return with_server.server.questions[-1]
 
@@ -302,13 +302,13 @@ def test_options_beyond_openais_go_only_to_who_knows_them():
 def test_the_switch_is_a_field_of_the_next_question():
     """Until it is touched, another localspec speculates as it was started."""
     assert body_of("localspec", QUESTION)["localspec"] == {"tokens": True}
-    assert body_of("localspec", QUESTION, SpecWish("off"))["localspec"] == {"tokens": True, "spec": "off"}
-    assert body_of("localspec", QUESTION, SpecWish("on", 4))["localspec"] == {
+    assert body_of("localspec", QUESTION, SpecOptions("off"))["localspec"] == {"tokens": True, "spec": "off"}
+    assert body_of("localspec", QUESTION, SpecOptions("on", 4))["localspec"] == {
         "tokens": True,
         "spec": "on",
         "k": 4,
     }
-    off = body_of("library", QUESTION, SpecWish("off"), "POST /api/chat")
+    off = body_of("library", QUESTION, SpecOptions("off"), "POST /api/chat")
     assert off["options"]["draft_num_predict"] == 0
     assert "draft_num_predict" not in body_of("library", QUESTION, path="POST /api/chat")["options"]
 
@@ -317,16 +317,16 @@ def test_only_what_the_user_changed_is_asked_of_a_localspec():
     """One that was started with --k 3 keeps that, whatever the mode."""
     started = {"localspec": {"spec": {"kind": "lookup", "k": 3, "mode": "on"}}}
 
-    def asked(wish: SpecWish | None, request: GenerateRequest = QUESTION) -> Any:
-        sent = body_of("localspec", request, wish, **started)["localspec"]
+    def asked(options: SpecOptions | None, request: GenerateRequest = QUESTION) -> Any:
+        sent = body_of("localspec", request, options, **started)["localspec"]
         assert sent.pop("tokens") is True
         return sent
 
-    assert asked(None) == asked(SpecWish("on", 3)) == {}
-    assert asked(SpecWish("auto", 3)) == {"spec": "auto"}
-    assert asked(SpecWish("on", 5)) == {"k": 5}
-    assert asked(SpecWish("auto", "auto")) == {"spec": "auto", "k": "auto"}
-    assert asked(SpecWish("off", 3), replace(QUESTION, speculate=True)) == {"spec": "auto"}
+    assert asked(None) == asked(SpecOptions("on", 3)) == {}
+    assert asked(SpecOptions("auto", 3)) == {"spec": "auto"}
+    assert asked(SpecOptions("on", 5)) == {"k": 5}
+    assert asked(SpecOptions("auto", "auto")) == {"spec": "auto", "k": "auto"}
+    assert asked(SpecOptions("off", 3), replace(QUESTION, speculate=True)) == {"spec": "auto"}
 
 
 def test_a_localspec_that_is_not_steered_drafts_as_it_was_started():

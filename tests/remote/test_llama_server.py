@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from localspec.core.requests import GenerateRequest, Message
-from localspec.core.served import speculation
+from localspec.core.server_speculation import speculation
 from localspec.remote.server import Remote, find
 from localspec.remote.totals import read
 from tests.support.remote_stage import CHAT, QUESTION, done_of, failure_of, talk, text_of

@@ -14,7 +14,7 @@ from localspec.history import History, Unsent, Writer, recall
 from localspec.history.text.transcript import transcript
 from localspec.remote.engine import RemoteEngine
 from localspec.remote.server import Remote
-from localspec.tui.control.on_server import LACKS
+from localspec.tui.control.server_limits import LACKS
 from localspec.tui.control.tuning import Tuning
 from tests.support import recorded_servers as recorded
 from tests.support.chat_stage import Stage, open_chat

@@ -42,11 +42,11 @@ from localspec.engine.session import Session
 from localspec.loading.footprint import footprint
 from localspec.loading.plan import make_plan
 from localspec.loading.plan_request import PlanRequest
-from localspec.loading.resident import choose_threads
+from localspec.loading.resident_decoder import choose_threads
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import LLM, load, load_events, request_of
 from localspec.runtime.chat import Chat
-from localspec.runtime.gathered import Result
+from localspec.runtime.result import Result
 from localspec.runtime.sampling_defaults import from_generation_config, resolve_sampling
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
@@ -307,7 +307,7 @@ def test_threads_are_as_many_as_pay(seconds: Callable[[int, int], float], best: 
     target: Any = Threaded(seconds)
     monkeypatch.setattr(processor, "physical_cores", lambda: 4)
     monkeypatch.setattr(processor, "usable_threads", lambda: 4)
-    monkeypatch.setattr("localspec.loading.resident.perf_counter", lambda: target.clock)
+    monkeypatch.setattr("localspec.loading.resident_decoder.perf_counter", lambda: target.clock)
     assert choose_threads(target, None) == target.threads == best
 
 

@@ -21,7 +21,7 @@ from localspec.core.requests import (
     Message,
     Reference,
     SamplingOptions,
-    SpecWish,
+    SpecOptions,
     Template,
     WeightOptions,
 )
@@ -46,9 +46,9 @@ def nothing_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a model's files were opened, or the hub was asked")
 
     monkeypatch.setattr("localspec.runtime.open.open_snapshot", never)
-    monkeypatch.setattr("localspec.hub.judging.open_snapshot", never)
+    monkeypatch.setattr("localspec.hub.compatibility.open_snapshot", never)
     monkeypatch.setattr("localspec.hub.api.HubProcess", never)
-    monkeypatch.setattr("localspec.hub.judging.HubProcess", never)
+    monkeypatch.setattr("localspec.hub.compatibility.HubProcess", never)
 
 
 def each(call: Callable[..., object], **bad: list[object]) -> list[Row]:
@@ -150,7 +150,7 @@ ASKING = [
         sampling=[5, {}],
         temperature=[],
         continues=[1],
-        wish=["on", SpecWish],
+        spec=["on", SpecOptions],
         speculate=["on"],
         exit_layer=["2", 2.5, True],
         draft_probabilities=[1],
@@ -160,7 +160,9 @@ ASKING = [
         logprobs=["2"],
     ),
     *each(lambda **given: UNLOADED.answer(GenerateRequest(prompt="hi", sampling=SamplingOptions(**given))), top_p=[2]),
-    *each(lambda **given: UNLOADED.answer(GenerateRequest(prompt="hi", wish=SpecWish(**given))), mode=["x"], k=["x"]),
+    *each(
+        lambda **given: UNLOADED.answer(GenerateRequest(prompt="hi", spec=SpecOptions(**given))), mode=["x"], k=["x"]
+    ),
     *each(
         lambda **given: UNLOADED.stream(
             "hi", references=[Reference(**{"kind": "file", "name": "a", "text": "b", **given})]
@@ -177,8 +179,8 @@ ASKING = [
         source=[5],
         stop=[5],
     ),
-    *each(UNLOADED.steer, wish=["off", 5, None]),
-    *each(lambda **given: UNLOADED.steer(SpecWish(**given)), mode=["maybe"], k=["x", 2.5, True, 17]),
+    *each(UNLOADED.steer, options=["off", 5, None]),
+    *each(lambda **given: UNLOADED.steer(SpecOptions(**given)), mode=["maybe"], k=["x", 2.5, True, 17]),
     *each(UNLOADED.change_drafter, draft=[5, None]),
     *each(lambda **given: UNLOADED.change_drafter("off", **given), k=[None, 2.5, True, 17, "x"]),
     *each(UNLOADED.chat, system=[5, ["x"]]),

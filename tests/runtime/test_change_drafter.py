@@ -13,7 +13,7 @@ from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Pref
 from localspec.core.requests import ChangeDrafter, GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.engine.drafters.guarded import Guarded
 from localspec.engine.drafters.model import ModelDrafter
-from localspec.runtime import loaded
+from localspec.runtime import load_marks
 from localspec.runtime.api import LLM, load
 from localspec.runtime.worker import EngineProcess
 from tests.support.models import save_snapshot
@@ -73,7 +73,7 @@ def test_only_a_draft_models_own_weights_are_read_and_they_are_freed(models: Pat
         assert ready.memory.drafter_bytes > 0
         assert ready.memory.kv_bytes > before.kv_bytes
         assert ready.memory.bandwidth_peak_gbs == before.bandwidth_peak_gbs
-        assert models / "draft" in loaded.loaded()
+        assert models / "draft" in load_marks.loaded()
         guarded = llm._model.state.session.drafter
         assert isinstance(guarded, Guarded)
         assert isinstance(guarded.drafter, ModelDrafter)
@@ -82,7 +82,7 @@ def test_only_a_draft_models_own_weights_are_read_and_they_are_freed(models: Pat
         assert isinstance(ready, Ready)
         assert not [event for event in progress if isinstance(event, Loading)]
         assert ready.memory == before
-        assert models / "draft" not in loaded.loaded()
+        assert models / "draft" not in load_marks.loaded()
         assert llm._model.state.parts.decoders == (target,)
 
 

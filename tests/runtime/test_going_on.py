@@ -13,7 +13,7 @@ import pytest
 from localspec.core import paths
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Done, Prefill, Ready, Steered, Step
-from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
+from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions, SpecOptions
 from localspec.loading.self_check import config
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.prompt import Prompter
@@ -181,18 +181,18 @@ def test_an_answer_that_goes_on_stands_where_the_template_would_put_it(kind: str
 def test_a_steered_model_says_how_it_drafts_now(folder: Path):
     with opened(folder, k="auto") as llm:
         assert (llm.ready.spec.mode, llm.ready.spec.k) == ("auto", "auto")
-        assert llm.steer(SpecWish("off")).switch == "off"
+        assert llm.steer(SpecOptions("off")).switch == "off"
         assert llm.generate(HI, max_tokens=30, temperature=0).stats.draft_n == 0
-        assert llm.steer(SpecWish.of(2)).k == 2
+        assert llm.steer(SpecOptions.of(2)).k == 2
         assert llm.generate(HI, max_tokens=30, temperature=0).stats.draft_n > 0
-        assert llm.steer(SpecWish("on", 0)).switch == "off"
+        assert llm.steer(SpecOptions("on", 0)).switch == "off"
         with pytest.raises(UsageError, match="not a draft length"):
-            llm.steer(SpecWish("on", 99))
+            llm.steer(SpecOptions("on", 99))
     for k, mode in (("0", "off"), ("3", "on"), ("heuristic", "on")):
         with opened(folder, k=k) as llm:
             assert llm.ready.spec.switch == mode
     with opened(folder, draft="off") as plain:
-        assert plain.steer(SpecWish("on", 4)).switch == plain.ready.spec.switch == "off"
+        assert plain.steer(SpecOptions("on", 4)).switch == plain.ready.spec.switch == "off"
         assert plain.generate(HI, max_tokens=9, temperature=0).stats.draft_n == 0
 
 
@@ -280,16 +280,16 @@ def test_a_child_is_steered_between_two_rounds_and_says_when(engine: EngineProce
     """After Steered every round is as it says, and none before it; the text is that of plain decoding."""
     events = engine.events()
     until(events, Ready)
-    engine.steer(SpecWish("off"))
+    engine.steer(SpecOptions("off"))
     assert isinstance(until(events, Steered)[-1], Steered)  # in the middle of nothing
     engine.ask(LONG)
     plain = until(events, Done)
     assert {event.kind for event in plain if isinstance(event, Step)} == {"plain"}
 
     engine.ask(LONG)
-    engine.ask(LONG)  # waits, and a wish passes it
+    engine.ask(LONG)  # waits, and steering passes it
     before = until(events, Step)
-    engine.steer(SpecWish("on", 4))
+    engine.steer(SpecOptions("on", 4))
     before += until(events, Steered)
     after = until(events, Done)
     assert {event.kind for event in before if isinstance(event, Step)} == {"plain"}
@@ -303,8 +303,8 @@ def test_a_child_is_steered_between_two_rounds_and_says_when(engine: EngineProce
     assert said(before) + said(after) == said(plain)
 
     until(events, Step)
-    engine.steer(SpecWish("off"))
-    engine.steer(SpecWish("off"))
+    engine.steer(SpecOptions("off"))
+    engine.steer(SpecOptions("off"))
     until(events, Steered)
     until(events, Steered)
     rest = until(events, Done)

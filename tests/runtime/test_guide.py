@@ -17,7 +17,7 @@ from localspec.bench.prompts import QUESTIONS
 from localspec.core.events import Notice
 from localspec.core.paths import packaged
 from localspec.core.requests import LoadRequest
-from localspec.models.folding import READ_AS
+from localspec.models.spelling import READ_AS
 from localspec.runtime.worker import EngineProcess
 from localspec.tui.app import ChatApp
 from localspec.tui.transcript.answer import Answer

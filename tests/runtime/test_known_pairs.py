@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core import paths
-from localspec.hub.shelf import details, list_models
+from localspec.hub.inventory import details, list_models
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
@@ -20,6 +20,7 @@ from localspec.runtime.pairs import pair
 GUIDE = paths.packaged("assets/guide")
 COMMIT = "c" * 40
 OFF = ("off", "decode plain")
+LOOKED_UP = ("auto", "look-up")
 SMALL = ("org/small", "a smaller model (small)")
 
 
@@ -56,7 +57,7 @@ def never(*_: object) -> None:
 
 @pytest.mark.usefixtures("fetched")
 def test_where_nothing_is_known_a_look_up_drafts():
-    assert listed("org/big") == (OFF,)
+    assert listed("org/big") == (LOOKED_UP, OFF)
     assert (chosen().kind, chosen().name, chosen().lookup) == ("lookup", "look-up", False)
     assert (chosen("off").kind, chosen("off").reason) == ("off", "you turned it off")
 
@@ -77,7 +78,7 @@ def test_a_drafter_that_was_pulled_with_its_target_drafts_for_it():
 @pytest.mark.usefixtures("fetched")
 def test_a_drafter_that_is_gone_is_known_no_more():
     PULLED.put("org/big", "org/gone")
-    assert listed("org/big") == (OFF,)
+    assert listed("org/big") == (LOOKED_UP, OFF)
     assert (chosen().kind, chosen().notice) == ("lookup", None)
 
 

@@ -13,7 +13,7 @@ import torch
 
 from localspec.core.errors import EngineError
 from localspec.core.events import AnyEvent, Done, Notice, Prefill, Step
-from localspec.core.requests import SpecWish
+from localspec.core.requests import SpecOptions
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
@@ -245,6 +245,6 @@ def test_a_drafter_that_only_rests_goes_too(opened: Callable[[str], LLM], draft:
     assert (text(events), notices(events)) == (whole, ["drafter_failed"])
     assert alive(gone) == [False] * 4
     assert isinstance(llm._model.state.session.drafter, NoDrafter)
-    assert llm.steer(SpecWish("on")).switch == "off"
+    assert llm.steer(SpecOptions("on")).switch == "off"
     again = list(llm.answer(asked))
     assert (text(again), notices(again)) == (whole, [])

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from localspec.core.errors import IncompatiblePair, UsageError
-from localspec.runtime.other_programs import LOOKUP, PROGRAMS, OtherPair, open_places, printed
+from localspec.runtime.other_programs import LOOKUP, PROGRAMS, OtherPair, printed, stand_ins
 
 # vLLM's fields, by method (pull-serve.md, D2)
 FIELDS = {
@@ -70,12 +70,12 @@ def test_llama_server_always_has_a_spec_type(drafter: str):
 
 
 def test_what_stands_open_is_said_and_no_repository_is_invented():
-    both = list(open_places(OtherPair("o/target", "/models/draft", "same")))
+    both = list(stand_ins(OtherPair("o/target", "/models/draft", "same")))
     assert both == [
         "T.gguf stands for a GGUF file of o/target; o/target-GGUF on the hub might have one, which was not looked up.",
         "D.gguf stands for a GGUF file of /models/draft.",
     ]
-    assert list(open_places(OtherPair("./t.gguf", LOOKUP))) == []
+    assert list(stand_ins(OtherPair("./t.gguf", LOOKUP))) == []
 
 
 def flags(command: str, beginning: str) -> set[str]:

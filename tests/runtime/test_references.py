@@ -13,8 +13,8 @@ from localspec.core.events import Done, Step
 from localspec.core.requests import GenerateRequest, Message, Reference, SamplingOptions
 from localspec.engine.drafters.lookup import Corpus
 from localspec.engine.drafters.ngram import LONGEST
-from localspec.models.folding import Folding, Words
 from localspec.models.prompt import Prompter
+from localspec.models.spelling import Folding, Words
 from localspec.runtime import references as module
 from localspec.runtime.api import LLM, load
 from localspec.runtime.references import References

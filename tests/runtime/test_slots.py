@@ -14,7 +14,7 @@ from torch import Tensor
 
 from localspec.core.drain import drain
 from localspec.core.events import AnyEvent, Done, Failure, Notice, Prefill, Ready, Step
-from localspec.core.requests import ChangeDrafter, GenerateRequest, LoadRequest, Message, SamplingOptions, SpecWish
+from localspec.core.requests import ChangeDrafter, GenerateRequest, LoadRequest, Message, SamplingOptions, SpecOptions
 from localspec.engine.protocols import Choice, Draft
 from localspec.engine.session import Session
 from localspec.runtime.model import Model
@@ -32,6 +32,7 @@ DRAFTS = [
     ("lookup", "int8"),
     ("lookup+early-exit:1", "fp64"),
     *(pytest.param(*pair, marks=pytest.mark.slow) for pair in (("off", "fp64"), ("lookup", "fp64"))),
+    *(pytest.param(draft, "int4", marks=pytest.mark.slow) for draft in ("early-exit:2", "{draft}", "lookup")),
 ]
 TEXTS = (
     "The quick brown fox jumps over the lazy dog",
@@ -278,7 +279,7 @@ def test_a_drafter_that_raises_is_dropped_for_its_own_answer(opened: Callable[..
         raise IndexError("it has a fault")
 
     slots.first.state.session.drafter.drafter.draft = fail  # type: ignore[attr-defined]
-    slots.steer(SpecWish("on", 3))
+    slots.steer(SpecOptions("on", 3))
     answers = [Asked(slots, request(number, most=25)) for number in (1, 2, 3)]
     run(slots)
     assert [answer.text for answer in answers] == [alone(single, request(number, most=25)) for number in (1, 2, 3)]
@@ -289,20 +290,20 @@ def test_a_drafter_that_raises_is_dropped_for_its_own_answer(opened: Callable[..
     assert min(drafted[1:]) > 0
 
 
-def test_one_requests_wish_is_its_own_while_others_run_and_steering_holds_for_all_others(
+def test_one_requests_options_are_its_own_while_others_run_and_steering_holds_for_all_others(
     opened: Callable[..., Slots],
 ):
     slots = opened("early-exit:2", 3)
-    slots.steer(SpecWish("on", 4))
-    wishes = [SpecWish("off"), SpecWish("on", 1), None]
-    answers = [Asked(slots, request(number, most=40, wish=wish)) for number, wish in enumerate(wishes)]
+    slots.steer(SpecOptions("on", 4))
+    asked = [SpecOptions("off"), SpecOptions("on", 1), None]
+    answers = [Asked(slots, request(number, most=40, spec=options)) for number, options in enumerate(asked)]
 
     def drafts(answer: Asked) -> set[int]:
         return {event.drafted for event in answer.events if isinstance(event, Step) and event.kind == "draft"}
 
     while not drafts(answers[2]):
         slots.step()
-    assert slots.steer(SpecWish("on", 2)).k == 2
+    assert slots.steer(SpecOptions("on", 2)).k == 2
     run(slots)
     assert drafts(answers[0]) == set()
     assert drafts(answers[1]) == {1}
@@ -349,10 +350,19 @@ def test_closing_in_the_middle_frees_all(opened: Callable[..., Slots]):
     assert not slots.step()
 
 
-@pytest.mark.parametrize("arrivals", [60, pytest.param(1000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
-def test_random_arrivals_and_cancels_change_no_text(opened: Callable[..., Slots], arrivals: int):
+@pytest.mark.parametrize(
+    ("arrivals", "quant"),
+    [
+        (60, "fp64"),
+        *(
+            pytest.param(1000, quant, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])
+            for quant in ("fp64", "int8", "int4")
+        ),
+    ],
+)
+def test_random_arrivals_and_cancels_change_no_text(opened: Callable[..., Slots], arrivals: int, quant: str):
     """What is cancelled has the beginning of its text."""
-    slots, single = opened("lookup+early-exit:1", 4, ctx=128), opened("off", 1, ctx=128)
+    slots, single = opened("lookup+early-exit:1", 4, quant=quant, ctx=128), opened("off", 1, quant=quant, ctx=128)
     draw = random.Random(7)
     known: dict[tuple[int, int | None, int], str] = {}
     left, open_now, ended = arrivals, list[tuple[Any, Asked]](), list[tuple[Any, Asked]]()

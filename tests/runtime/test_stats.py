@@ -161,6 +161,20 @@ def test_times_that_spread_as_wide_as_the_figure_give_none():
     assert meter.band < meter.speedup
 
 
+def test_few_drafted_rounds_say_nothing_for_certain_and_many_do():
+    """Rounds of two lengths, of which a few are no measure of how their times spread."""
+    meter = SpeedMeter()
+    for milliseconds in (8.0, 12.0) * (PROBES_KEPT // 2):
+        observe(meter, 0, 1, milliseconds)
+    meter.restart()
+    for times, certain in ((1, False), (30, True)):
+        observe(meter, 4, 2, 17.0, times=times)
+        observe(meter, 3, 2, 16.0, times=times)
+        assert meter.speedup == pytest.approx(40 / 33)
+        assert meter.band is not None
+        assert (meter.band < meter.speedup - 1) is certain
+
+
 def test_more_than_a_rounds_tokens_is_no_speed_up_but_a_machine_that_changed_speed():
     """Plain rounds of a slow time beside rounds of a fast one: x15 where a round has three tokens."""
     meter = SpeedMeter()

@@ -305,5 +305,10 @@ def test_who_drafted_each_token_and_where_it_was_copied_from_stand_in_the_step(t
     step = Writer(tokenizer).step(done, 40)
     assert (step.drafters, step.origin, step.position) == (kinds, origin, 40)
     assert [token.drafter for token in step.tokens] == ["early-exit", "lookup", ""]
+    grafting = Choice(1, Offer("early-exit", 9), graft=choice.offer)
+    grafted = Writer(tokenizer).step(drafted([a, b, a], [a, b, c], 2, drafters=kinds, choice=grafting))
+    assert grafted.origin == origin, "of what was grafted, too"
+    alone = Writer(tokenizer).step(drafted([a, b], [a], 1, drafters=kinds[:1], choice=grafting))
+    assert alone.origin is None, "nothing was grafted after all"
     bare = Writer(tokenizer).step(Round((a,), (), 0, 0.0, 0.0, choice=choice))
     assert (bare.drafters, bare.origin) == ((), None), "nothing was copied after all"

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from localspec.core.events import Failure, Notice, Ready, Stats, Step
-from localspec.core.requests import SamplingOptions, SpecWish
+from localspec.core.requests import SamplingOptions, SpecOptions
 from localspec.runtime.stats import to_dict
 from localspec.serve.app import Served
 from tests.support.scripted_engine import READY, ScriptedEngine, answer, step
@@ -203,29 +203,29 @@ async def test_one_requests_way_of_speculating_is_its_own():
     async with stage(ScriptedEngine(SCRIPT, SCRIPT, SCRIPT, opening=[ready])) as world:
         for asked in ({"spec": "off"}, None, {"spec": "on", "k": 2}):
             await world.chat(**({"localspec": asked} if asked else {})).end()
-        assert [one.wish for one in world.engine.requests] == [SpecWish("off"), None, SpecWish("on", 2)]
-        assert world.engine.wishes == []
+        assert [one.spec for one in world.engine.requests] == [SpecOptions("off"), None, SpecOptions("on", 2)]
+        assert world.engine.steered == []
 
 
 @pytest.mark.parametrize(
-    ("usual", "asked", "wish"),
+    ("usual", "asked", "expected"),
     [
-        (SpecWish("on", 3), {}, None),
-        (SpecWish("on", 3), {"spec": "on"}, SpecWish("on", 3)),
-        (SpecWish("on", 3), {"spec": "auto"}, SpecWish("auto", 3)),
-        (SpecWish("on", 3), {"spec": "off", "k": 2}, SpecWish("off")),
-        (SpecWish("on", 3), {"k": "auto"}, SpecWish()),
-        (SpecWish("auto", 3), {"spec": "on"}, SpecWish("on", 3)),
-        (SpecWish("off", 0), {"spec": "on"}, SpecWish("on")),
+        (SpecOptions("on", 3), {}, None),
+        (SpecOptions("on", 3), {"spec": "on"}, SpecOptions("on", 3)),
+        (SpecOptions("on", 3), {"spec": "auto"}, SpecOptions("auto", 3)),
+        (SpecOptions("on", 3), {"spec": "off", "k": 2}, SpecOptions("off")),
+        (SpecOptions("on", 3), {"k": "auto"}, SpecOptions()),
+        (SpecOptions("auto", 3), {"spec": "on"}, SpecOptions("on", 3)),
+        (SpecOptions("off", 0), {"spec": "on"}, SpecOptions("on")),
     ],
 )
 async def test_what_a_request_does_not_say_of_speculation_is_the_servers(
-    usual: SpecWish, asked: dict[str, Any], wish: SpecWish | None
+    usual: SpecOptions, asked: dict[str, Any], expected: SpecOptions | None
 ):
     ready = msgspec.structs.replace(READY, spec=msgspec.structs.replace(READY.spec, mode=usual.mode, k=usual.k))
     async with stage(ScriptedEngine(SCRIPT, opening=[ready])) as world:
         await world.chat(localspec=asked).end()
-        assert world.engine.requests[0].wish == wish
+        assert world.engine.requests[0].spec == expected
 
 
 async def test_a_last_message_of_the_assistants_goes_on():

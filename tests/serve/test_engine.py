@@ -8,7 +8,7 @@ from time import time
 import pytest
 
 from localspec.core.events import Failure, Loading
-from localspec.serve.run import loaded
+from localspec.serve.server import loaded
 from tests.serve.test_answers import SCRIPT, TEXT
 from tests.serve.test_queue import lined_up, slow
 from tests.support.asgi_client import PATIENCE

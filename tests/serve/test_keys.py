@@ -11,8 +11,8 @@ from localspec.core.errors import UsageError
 from localspec.serve.app import Served
 from localspec.serve.faults import RequestRefused
 from localspec.serve.keys import VARIABLE, find_key
-from localspec.serve.run import Address, Serving, reached_at, rules_of, serve
 from localspec.serve.security import Rules, check_host
+from localspec.serve.server import Address, Serving, reached_at, rules_of, serve
 from tests.support.scripted_engine import ScriptedEngine
 
 
@@ -70,7 +70,7 @@ def test_a_name_that_means_more_than_this_machine_needs_one_too(monkeypatch: pyt
     """`localhost` is what a file of the system says it is."""
     everywhere = socket.socket()
     everywhere.bind(("0.0.0.0", 0))
-    monkeypatch.setattr("localspec.serve.run.bind", lambda *_: everywhere)
+    monkeypatch.setattr("localspec.serve.server.bind", lambda *_: everywhere)
     rules = rules_of(Address("localhost"), (), (), None)
     with pytest.raises(UsageError, match="need a key"):
         serve(Serving(ScriptedEngine, Served("guide"), rules), Address("localhost"), pytest.fail)

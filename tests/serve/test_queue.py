@@ -49,6 +49,7 @@ async def test_the_sixth_is_asked_to_come_back(stream: bool):
         assert sixth.status == 429
         assert int(sixth.headers["retry-after"]) > 0
         assert sixth.error["type"] == "rate_limit_error"
+        assert sixth.error["position"] == 5
         world.engine.permit()
         for call in calls:
             await call.end()
@@ -75,8 +76,9 @@ async def test_a_chat_is_let_in_ahead_of_a_full_queue():
             await world.until(lambda waiting=waiting: world.queue.waiting == waiting)  # type: ignore[misc]
         await chats[0].sees(": queued 1\n\n")
         await calls[4].sees(": queued 8\n\n")
-        for refused in (world.chat(ahead=True), world.chat()):
+        for refused, position in ((world.chat(ahead=True), 5), (world.chat(), 9)):
             assert (await refused.end()).error["code"] == "queue_full"
+            assert refused.error["position"] == position
             assert "One answer is being written and 8 wait" in refused.error["message"]
         world.engine.permit()
         for call in (*calls, *chats):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from localspec.core.requests import LoadRequest
 from localspec.runtime.open import open_model
-from localspec.runtime.opened import Opening
+from localspec.runtime.open_target import Opening
 from localspec.runtime.slots import Slots
 
 OPENER = "tests.support.failing_gpu:open_failing"

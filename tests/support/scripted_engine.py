@@ -31,7 +31,7 @@ from localspec.core.events import (
     Step,
     Token,
 )
-from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecOptions
 from localspec.runtime.stats import Tally
 
 READY = Ready(
@@ -80,8 +80,8 @@ def totals(script: Sequence[AnyEvent], finish: FinishReason) -> Stats:
 
 
 class ScriptedEngine:
-    """Plays freely, or one event per permit after pause(). A wish is confirmed before the next event; scripts stay.
-    `changes` answer the requests for another drafter, in turn."""
+    """Plays freely, or one event per permit after pause(). What it is steered to is confirmed before the next event;
+    scripts stay. `changes` answer the requests for another drafter, in turn."""
 
     def __init__(
         self,
@@ -92,13 +92,13 @@ class ScriptedEngine:
         before: Callable[[AnyEvent], None] = lambda _: None,
     ) -> None:
         self.requests: list[GenerateRequest] = []
-        self.wishes: list[SpecWish] = []
+        self.steered: list[SpecOptions] = []
         self.drafters: list[ChangeDrafter] = []
         self.started = self.closed = False
         self._opening, self._scripts, self._before = opening, list(scripts), before
         self._changes = list(changes)
-        self._asked: SimpleQueue[GenerateRequest | SpecWish | ChangeDrafter | None] = SimpleQueue()
-        self._unconfirmed: deque[SpecWish] = deque()
+        self._asked: SimpleQueue[GenerateRequest | SpecOptions | ChangeDrafter | None] = SimpleQueue()
+        self._unconfirmed: deque[SpecOptions] = deque()
         self._changed = Condition()
         self._permits: float = 0 if paused else float("inf")
         self._dead = self._cancelled = False
@@ -126,7 +126,7 @@ class ScriptedEngine:
                 case ChangeDrafter():
                     self._change(_cancelled=False)  # that was of the answer before
                     yield from self._play(self._changes.pop(0))
-                case SpecWish():
+                case SpecOptions():
                     yield from self._confirm()
         if self._dead and not self.closed:
             yield DIED
@@ -137,12 +137,12 @@ class ScriptedEngine:
         self._asked.put(request)
         return len(self.requests) - 1
 
-    def steer(self, wish: SpecWish) -> None:
-        self.wishes.append(wish)
+    def steer(self, options: SpecOptions) -> None:
+        self.steered.append(options)
         with self._changed:
-            self._unconfirmed.append(wish)
+            self._unconfirmed.append(options)
             self._changed.notify_all()
-        self._asked.put(wish)
+        self._asked.put(options)
 
     def change_drafter(self, asked: ChangeDrafter) -> None:
         self.drafters.append(asked)
@@ -191,7 +191,7 @@ class ScriptedEngine:
             yield event
 
     def _admitted(self) -> bool:
-        """Whether the next event may go out; else a wish comes first."""
+        """Whether the next event may go out; else it has been steered, which comes first."""
         with self._changed:
             self._changed.wait_for(lambda: self._unconfirmed or self._permits > 0 or self._cancelled or self._over)
             if self._unconfirmed:
@@ -201,8 +201,8 @@ class ScriptedEngine:
 
     def _confirm(self) -> Iterator[AnyEvent]:
         while self._unconfirmed:
-            wish = self._unconfirmed.popleft()
-            yield Steered(msgspec.structs.replace(READY.spec, mode=wish.mode, k=wish.k))
+            options = self._unconfirmed.popleft()
+            yield Steered(msgspec.structs.replace(READY.spec, mode=options.mode, k=options.k))
 
 
 # --- the demonstration

@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from localspec.engine.generic_arch import HEADS, HIDDEN, LAYERS, POSITIONS, RECURRENT
-from localspec.loading.generic import UNSAID
+from localspec.loading.generic import LEFT_OUT
 
 NUM_LAYERS, WINDOW, INNER, CONTEXT = 4, 8, 96, 128
 WIDEST, MOST = 1024, 16  # channels of all query heads, and queries to a key
@@ -61,7 +61,7 @@ def record_of(config: dict[str, Any]) -> Any:
     """transformers' own record of a configuration."""
     from transformers import CONFIG_MAPPING
 
-    fields = {name: value for name, value in config.items() if name not in UNSAID}
+    fields = {name: value for name, value in config.items() if name not in LEFT_OUT}
     return CONFIG_MAPPING[config["model_type"]].from_dict(copy.deepcopy(fields))
 
 

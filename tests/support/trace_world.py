@@ -14,6 +14,7 @@ from functools import cache
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.drafters.lookup import bucket
 from localspec.engine.drafters.ngram import Finder
+from localspec.engine.policy.named import LONG_MATCH
 from localspec.engine.protocols import PLAIN, Choice, Offer, Policy, Round
 
 SCAN = 0.02  # ms: a look-up's search of some hundred ids and its offer, in Python
@@ -82,9 +83,33 @@ class Answer:
             : choice.k
         ]
         tokens, grafted = tuple(own), ()
-        if tokens == choice.graft[: len(tokens)]:
-            grafted = choice.graft[len(tokens) :]
+        if choice.graft is not None and tokens == choice.graft.tokens[: len(tokens)]:
+            grafted = choice.graft.tokens[len(tokens) :]
         return tokens + grafted, ("early-exit",) * len(tokens) + ("lookup",) * len(grafted)
+
+
+class Steady(Answer):
+    """A text without a change, of so many tokens: each looked-up token is right as often as `copied` says, and a match
+    stands in every round; each of the other drafter's as often as `agreement` says."""
+
+    def __init__(self, copied: float, agreement: float, seed: int, length: int = 3000) -> None:
+        super().__init__((), range(length), agreement, seed)
+        coins = random.Random(seed + 1)
+        self.looked_up = [self.copy(at, copied, coins) for at in range(length)]
+
+    def copy(self, at: int, copied: float, coins: random.Random) -> Offer:
+        tokens = tuple(token if coins.random() < copied else -1 for token in self.tokens[at : at + MAX_DRAFT])
+        return Offer("lookup", len(tokens), tokens, LONG_MATCH)
+
+
+def steady_costs(copied: float, agreement: float, on: Machine) -> dict[tuple[str, int], float]:
+    """Milliseconds a token in such a text, in the long run, by drafter and length; "" is plain decoding."""
+    found = {("", 0): on.forward(1)}
+    for k in range(1, MAX_DRAFT + 1):
+        found["lookup", k] = (on.forward(k + 1) + SCAN) / sum(copied**place for place in range(k + 1))
+    for k in range(1, 9):
+        found["exit", k] = (on.forward(k + 1) + k * on.exit) / sum(agreement**place for place in range(k + 1))
+    return found
 
 
 @cache

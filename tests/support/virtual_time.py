@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from localspec.core.requests import MAX_DRAFT, SpecWish, draft_length
+from localspec.core.requests import MAX_DRAFT, SpecOptions, draft_length
 from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Choice, Offer, Policy, Round
 
@@ -14,8 +14,8 @@ SCRIPTED = Offer("scripted", MAX_DRAFT)
 
 def policy_of(k: str) -> SteerablePolicy:
     """What --k says."""
-    wish = SpecWish.of(draft_length(k))
-    return SteerablePolicy(wish.mode, wish.k)
+    options = SpecOptions.of(draft_length(k))
+    return SteerablePolicy(options.mode, options.k)
 
 
 def length(policy: Policy) -> int:

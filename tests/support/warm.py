@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from localspec.core.requests import LoadRequest
 from localspec.runtime.open import open_model
-from localspec.runtime.opened import Opening
+from localspec.runtime.open_target import Opening
 from localspec.runtime.slots import Slots
 from tests.support import warm_sandbox
 

@@ -10,7 +10,7 @@ from tests.support import forks
 from tests.support.forks import PIPE
 
 __all__ = ["PIPE", "Popen"]
-QUESTIONS = ("prepare", "search", "remote_fit", "remote_pair", "deletion")  # not fetching, which sets a constant
+QUESTIONS = ("plan", "search", "remote_fit", "remote_pair", "deletion")  # not the fetcher, which sets a constant
 SERVER = forks.Server(
     *(f"localspec.hub.{name}" for name in ("child", *QUESTIONS)),
     *("huggingface_hub.hf_api", "huggingface_hub._snapshot_download", __name__),

@@ -175,7 +175,7 @@ def test_a_command_in_a_sentence_runs(
         return
     for name in MEASURING:
         monkeypatch.setattr(f"localspec.bench.options.{name}", unmeasured)
-    monkeypatch.setattr("localspec.cli.proving.prove", unproven)
+    monkeypatch.setattr("localspec.cli.proof.prove", unproven)
     code, said = typed(without_shell(filled)[0], b"What is a draft?", monkeypatch), capfd.readouterr().err
     assert code == 0 or (is_name(words) and "Missing argument" in said), said
 

@@ -541,9 +541,10 @@ async def test_a_message_is_deleted_at_the_second_d(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(branches, "DELETE_SECONDS", 0.01)
         await stage.pilot.press("alt+up", "alt+up", "d")
         await stage.until(lambda: not stage.chat.status.hint)  # too late for a second one
+        await stage.sees("d delete")
         monkeypatch.setattr(branches, "DELETE_SECONDS", 60)
         await stage.pilot.press("d")
-        await stage.sees("Press d again to delete this message")
+        await stage.sees("Press d again to delete this message", "d again?")
         await shows(stage, "one", "first", "two", "second")
         await stage.pilot.press("d")
         await shows(stage, "one", "first")

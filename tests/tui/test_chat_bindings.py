@@ -19,7 +19,7 @@ from localspec.tui.control.branches import LETTERS
 from localspec.tui.keys.keymap import NO_KEY, Bound, default_keys, remap, spelled
 from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import FindBar, Words
-from localspec.tui.panels.keys_line import Key, KeysLine, footer_key, retell
+from localspec.tui.panels.keys_line import Key, KeysLine, footer_key, show_anew
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.chat import ChatScreen
@@ -136,6 +136,7 @@ def test_two_ids_on_one_key_and_keys_that_change_places():
     assert both.keys == {"speed": "f9", "tokens": NO_KEY}
     assert both.troubles == ("[keymap] tokens: f9 is speed's already.",)
     assert remap({"speed": "f3", "tokens": "f2"}, known).troubles == ()
+    assert remap({"close": "U"}, {"close": Bound(("q",), writes=False)}).keys == {"close": "U"}
     assert remap({"speed": "shift+f4"}, known).keys == {"speed": "shift+f4,f16,f14"}
     assert remap({"speed": "f15,f9"}, known).keys == {"speed": "f15,f9", "rejects": "shift+f3"}
 
@@ -207,11 +208,11 @@ async def test_a_key_of_the_line_that_is_said_anew_is_like_one_that_is_made_anew
         await stage.ready()
         shown = stage.chat.query_one(KeysLine).query(FooterKey).first()
         for key in (off, on, letter, off, letter, on):
-            retell(shown, key)
+            show_anew(shown, key)
             made = footer_key(key)
-            for told in (shown, made):
-                assert (told.key, told.action, told._disabled) == (key.key, key.action, key.is_off)
-                assert (told.tooltip or "", told.compact) == (key.tooltip, key.is_letter)
+            for one in (shown, made):
+                assert (one.key, one.action, one._disabled) == (key.key, key.action, key.is_off)
+                assert (one.tooltip or "", one.compact) == (key.tooltip, key.is_letter)
             assert shown.classes == made.classes
             await stage.pilot.pause()
             assert stage.seen.splitlines()[-1].split()[:2] == [key.display.strip(), key.word]

@@ -169,7 +169,7 @@ async def test_enter_on_a_command_that_needs_an_argument_waits_for_it(picky: lis
 
 
 @pytest.mark.slow
-async def test_enter_on_spec_shows_what_it_may_be_and_wishes_nothing():
+async def test_enter_on_spec_shows_what_it_may_be_and_changes_nothing():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         await stage.pilot.press("slash", *"spec", "enter")
@@ -177,11 +177,11 @@ async def test_enter_on_spec_shows_what_it_may_be_and_wishes_nothing():
         await stage.until(lambda: [row.strip() for row in popup(stage)] == ["on", "auto", "off"])
         await stage.pilot.press("enter")
         await stage.sees("Write /spec on, auto or off.")
-        assert not stage.engine.wishes
+        assert not stage.engine.steered
         assert stage.chat.prompt.text == "/spec"
         await stage.pilot.press("ctrl+c")
         await stage.pilot.press("slash", *"spec", "enter", "down", "down", "enter")
-        await stage.until(lambda: [wish.mode for wish in stage.engine.wishes] == ["auto"])
+        await stage.until(lambda: [one.mode for one in stage.engine.steered] == ["auto"])
 
 
 async def test_enter_on_attach_waits_for_the_path(tmp_path: Path):
@@ -265,7 +265,7 @@ async def test_a_command_that_cannot_be_obeyed_stays_in_the_prompt_to_be_mended(
             await stage.until(lambda typed=typed: stage.chat.prompt.text == typed)
             assert stage.chat.prompt.cursor_location == stage.chat.prompt.document.end
             assert len(stage.engine.requests) == len(stage.engines) == 1
-            assert not stage.engine.wishes
+            assert not stage.engine.steered
             assert len(stage.messages) == 2
 
 
@@ -275,7 +275,7 @@ async def test_what_was_wrong_is_mended_where_it_stands():
         await stage.send("/k 99")
         await stage.until(lambda: stage.chat.prompt.text == "/k 99")
         await stage.pilot.press("backspace", "enter")
-        await stage.until(lambda: [wish.k for wish in stage.engine.wishes] == [9])
+        await stage.until(lambda: [one.k for one in stage.engine.steered] == [9])
         assert stage.chat.prompt.text == ""
 
 
@@ -342,8 +342,9 @@ async def test_what_is_sent_ends_the_sentence_about_what_was_sent_before():
         await stage.ready()
         await stage.asks("/k 99", "Write /k auto")
         await stage.pilot.press("backspace", "backspace", "3", "enter")
-        await stage.until(lambda: stage.engine.wishes)
+        await stage.until(lambda: stage.engine.steered)
         assert stage.chat.status.hint == "Speculation: on, 3 at a time"
+        await stage.asks("/k heuristic", "Speculation: on, heuristic")
 
 
 @pytest.mark.slow
@@ -417,7 +418,7 @@ async def test_what_has_just_been_told_is_not_told_again():
         for words in ("Weights are in int8.", "Weights are in int8.", "Speculation is off.", "Weights are in int8."):
             stage.chat.feedback.tell(Notice("info", "format", words, ""))
         await stage.until(lambda: len(stage.chat.query(Note)) >= 3)
-        told = [note.said for note in stage.chat.query(Note)]
+        told = [note.text for note in stage.chat.query(Note)]
         assert told == ["Weights are in int8.", "Speculation is off.", "Weights are in int8."]
 
 
@@ -448,17 +449,17 @@ async def test_unload_frees_the_engine_and_the_next_question_loads_another():
         await stage.sees("idle")
 
 
-async def test_what_is_wished_of_speculation_outlasts_an_unload():
+async def test_what_was_chosen_of_speculation_outlasts_an_unload():
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO)) as stage:
         await stage.ready()
         await stage.send("/spec off")
-        await stage.until(lambda: stage.engines[0].wishes)
+        await stage.until(lambda: stage.engines[0].steered)
         await stage.send("/unload")
         await stage.until(lambda: stage.engines[0].closed)
         await stage.send("one")
-        await stage.until(lambda: len(stage.engines) == 2 and stage.engine.wishes)
-        assert stage.engine.wishes == stage.engines[0].wishes
-        assert stage.chat.speculation.wish.mode == "off"
+        await stage.until(lambda: len(stage.engines) == 2 and stage.engine.steered)
+        assert stage.engine.steered == stage.engines[0].steered
+        assert stage.chat.speculation.requested.mode == "off"
 
 
 @pytest.mark.slow
@@ -518,7 +519,7 @@ async def test_a_command_that_must_wait_stays_in_the_prompt(command: str):
         await stage.ready()
         if command != "/bench":
             await stage.pilot.press("enter")
-            await stage.until(lambda: (second.requests or second.wishes) and not stage.chat.prompt.text)
+            await stage.until(lambda: (second.requests or second.steered) and not stage.chat.prompt.text)
 
 
 async def test_a_system_prompt_is_for_this_chat_and_kept_with_it():

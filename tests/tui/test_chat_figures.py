@@ -49,6 +49,7 @@ PLAIN = step("a ", accepted=0)
 SLOW = answer(*(step("a ", "b ", "c ") for _ in range(3)), *[PLAIN] * RECENT)
 FAST = answer(*[PLAIN] * 10, *(step("a ", "b ", "c ") for _ in range(20)))
 AUTO = SpecCard("model", "small", "auto")
+BOTH = SpecCard("early-exit", "early exit 8", exit_layer=8, lookup=True)
 
 
 def changed(**values: object) -> Stats:
@@ -174,7 +175,7 @@ def test_why_auto_does_not_draft():
     assert why_off(AUTO, [*drafted, *plain]) == "draft costs 20 % of a round, accepts 67 %"
     assert why_off(AUTO, [*plain, *drafted * 4]) == ""
     assert why_off(AUTO, plain) == "", "nothing was drafted: nothing is known"
-    assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own wish"
+    assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own choice"
     assert why_off(SpecCard("off", reason="no drafter\x1b[2J")) == "no drafter␛[2J"
     assert why_off(None) == ""
 
@@ -218,7 +219,7 @@ def test_a_context_that_is_nearly_full_is_a_warning_in_words_too():
 
 
 async def test_preset_and_seed_follow_what_is_set():
-    tuning = Tuning(Config(), said=SamplingOptions(seed=3))
+    tuning = Tuning(Config(), chosen=SamplingOptions(seed=3))
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning) as stage:
         await stage.ready()
         await stage.sees("seed 3")
@@ -242,6 +243,12 @@ async def test_where_nothing_drafts_the_header_says_so_quietly_and_nothing_else_
         assert "warning" not in {str(span.style) for span in stage.chat.header.line.spans}
 
 
+async def test_the_header_names_both_that_draft():
+    opening = [Ready(READY.model, BOTH, READY.memory)]
+    async with open_chat(ScriptedEngine(opening=opening), size=(150, 24)) as stage:
+        await stage.sees("guide · int8 ⇐ look-up + layers 1–8, auto · cpu")
+
+
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -251,6 +258,14 @@ async def test_where_nothing_drafts_the_header_says_so_quietly_and_nothing_else_
         (SpecCard("off", reason="it failed"), "the draft model failed"),
         (SpecCard("off", reason="no drafter is known for this model"), "no draft model"),
         (SpecCard("model", "a\x1b[2J"), "a␛[2J, auto"),
+        (BOTH, "look-up + layers 1–8, auto"),
+        (SpecCard("lookup", "look-up"), "look-up, auto"),
+        (SpecCard("early-exit", "early exit 1", exit_layer=1), "layer 1, auto"),
+        (SpecCard("model", "small", lookup=True), "look-up + draft model small, auto"),
+        (
+            SpecCard("model", "small", lookup=True, translated=True),
+            "look-up + draft model small (other tokenizer), auto",
+        ),
     ],
 )
 def test_the_state_of_drafting_in_words(spec: SpecCard, words: str):

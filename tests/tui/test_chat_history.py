@@ -229,7 +229,8 @@ async def test_a_chat_goes_on_with_what_was_said():
         await stage.ready()
     second = ScriptedEngine(SHORT, SHORT)
     async with kept_chat(second, past=recall()) as stage:
-        await stage.sees("Hello there, world.", " 6 tokens ·", "unanswered")
+        await stage.sees("Hello there, world.", " 6 tokens ·", "unanswered", "This message had no answer")
+        assert "does not fit" not in stage.seen, "why is not known"
         assert "one · begun 20" in str(stage.chat.query(Note).first().content)
         await ask(stage, "two")
         said = [Message("user", "one"), Message("assistant", BYE), Message("user", "two")]

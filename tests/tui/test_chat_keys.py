@@ -26,7 +26,7 @@ from localspec.tui.control import interrupts
 from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.markdown.paragraph import Paragraph
-from localspec.tui.panels.on_disk import Pick
+from localspec.tui.panels.disk_tab import Pick
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
@@ -38,6 +38,7 @@ from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker
 from localspec.tui.transcript.answer import Answer
+from localspec.tui.transcript.markers import Note
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.transcript import Transcript
 from tests.support.chat_stage import HELLO, Stage, open_chat, scrolled_up
@@ -284,7 +285,7 @@ async def test_the_transcript_follows_until_the_user_scrolls_up():
         await stage.sees("line 39", "tok/s")
 
 
-async def test_what_a_command_says_comes_into_sight_also_for_who_has_scrolled_up(
+async def test_what_a_command_says_comes_into_sight_for_who_has_scrolled_up_and_no_other_news_moves_the_view(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -297,11 +298,14 @@ async def test_what_a_command_says_comes_into_sight_also_for_who_has_scrolled_up
             await stage.pilot.press("pageup", "pageup")
             await stage.until(lambda said=said: said not in stage.seen)
         news = Notice("info", "news", "There are news.")
+        top = stage.chat.transcript.scroll_y
         for _ in range(2):
             stage.chat.post_message(Noticed(news))
-            await stage.sees(news.message)
-            await stage.pilot.press("pageup", "pageup")
-            await stage.until(lambda: news.message not in stage.seen)
+            await stage.until(lambda: str(stage.chat.query(Note).last().content) == news.message)
+            assert stage.chat.transcript.scroll_y == top
+            assert news.message not in stage.seen
+        stage.chat.post_message(Noticed(news, answers=True))
+        await stage.sees(news.message)
 
 
 @pytest.mark.parametrize("keys", [["ctrl+c", "ctrl+c"], ["ctrl+d"], ["ctrl+q"]])

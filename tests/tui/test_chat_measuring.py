@@ -13,12 +13,12 @@ from localspec.cli.main import cli
 from localspec.config.reading import read
 from localspec.config.tables import Config, EngineTable, ProvenanceTable, SpecTable, UiTable
 from localspec.core.events import Loading, Memory
-from localspec.core.requests import LoadRequest, SamplingOptions, SpecWish
+from localspec.core.requests import LoadRequest, SamplingOptions, SpecOptions
 from localspec.models.named_templates import COMPLETION, NAMED
-from localspec.tui.control import measuring
+from localspec.tui.control import measurements
 from localspec.tui.control.bench_run import Measured, arguments, as_text
 from localspec.tui.control.commands import COMMANDS
-from localspec.tui.control.spec_switch import wish_at_start
+from localspec.tui.control.spec_switch import options_at_start
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.screens.link import LinkScreen, host
 from localspec.tui.themes import colours
@@ -95,7 +95,7 @@ async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
         "localspec.runtime.local_models.on_disk", lambda *_, held_bytes, **__: counted.append(held_bytes) or []
     )
     monkeypatch.setattr(
-        "localspec.tui.control.what_fits.what_fits",
+        "localspec.tui.control.fit_report.what_fits",
         lambda *_, held_bytes, **__: counted.append(held_bytes) or "It fits.",
     )
     says(monkeypatch, "import time; time.sleep(600)")
@@ -120,7 +120,7 @@ async def test_memory_is_given_back_by_a_model_that_is_there_and_by_no_other(
 
 def says(monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """In place of the bench, which measures for minutes."""
-    monkeypatch.setattr(measuring, "command", lambda _: [sys.executable, "-c", program])
+    monkeypatch.setattr(measurements, "command", lambda _: [sys.executable, "-c", program])
 
 
 async def test_the_bench_has_the_machine_to_itself_and_the_chat_goes_on(monkeypatch: pytest.MonkeyPatch):
@@ -206,7 +206,7 @@ async def test_a_bench_that_fails_is_one_sentence(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_bench_that_cannot_be_started_is_one_sentence(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(measuring, "command", lambda _: ["/no/such/program"])
+    monkeypatch.setattr(measurements, "command", lambda _: ["/no/such/program"])
     async with open_chat(ScriptedEngine(HELLO), ScriptedEngine(HELLO), tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/bench")
@@ -303,7 +303,7 @@ async def with_link(stage: Stage, address: str) -> None:
 @pytest.mark.parametrize(("key", "opened"), [("enter", True), ("o", True), ("escape", False)])
 async def test_a_link_opens_only_when_the_user_says_so(key: str, opened: bool, monkeypatch: pytest.MonkeyPatch):
     asked: list[str] = []
-    monkeypatch.setattr("localspec.tui.control.outside.browse", lambda address: asked.append(address) or True)
+    monkeypatch.setattr("localspec.tui.control.external_programs.browse", lambda address: asked.append(address) or True)
     address = "https://good.example@evil.example/a?b=[/nope]"
     async with open_chat(ScriptedEngine(answer(step("[a link](https://x.example)", accepted=0)))) as stage:
         await with_link(stage, address)
@@ -408,5 +408,5 @@ def test_every_setting_there_is_can_be_listed_set_and_read_again(capsys: pytest.
 
 def test_the_switch_begins_where_the_settings_say():
     spec = msgspec.structs.replace(READY.spec, k=4, mode="off")
-    assert wish_at_start(spec) == SpecWish("off", 4)
+    assert options_at_start(spec) == SpecOptions("off", 4)
     assert Config(spec=SpecTable(mode="off")).spec.mode == "off"

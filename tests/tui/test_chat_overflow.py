@@ -12,6 +12,7 @@ from localspec.core.events import Failure
 from localspec.core.requests import Message
 from localspec.history import recall
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.control.full_context import ASKS_AGAIN
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.transcript.answer import Answer
@@ -67,7 +68,7 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
             Message("assistant", SAID),
             Message("user", "too much"),
         )
-        grey = [widget.has_class("-untold") for widget in stage.chat.transcript.query("Question, Answer")]
+        grey = [widget.has_class("-left-out") for widget in stage.chat.transcript.query("Question, Answer")]
         assert grey == [True] * 4 + [False] * 4
         await stage.sees(TOLD)
         lines = [line for line in stage.seen.splitlines() if "question" in line or TOLD in line]
@@ -138,6 +139,31 @@ async def test_stopping_here_leaves_the_question_unanswered(key: str, asks_again
         assert len(stage.turns) == 6 + 2 * asks_again
 
 
+@pytest.mark.parametrize(("key", "past"), [("s", "stop"), ("d", "drop-oldest")])
+async def test_that_it_is_not_asked_again_says_how_to_take_that_back_and_is_taken_back(
+    key: str, past: Policy, monkeypatch: pytest.MonkeyPatch
+):
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], *([HELLO] if key == "d" else []), [FULL])
+    async with kept_chat(engine, size=(100, 40)) as stage:
+        await asked(stage, turns=3)
+        hinted = list[str]()
+        monkeypatch.setattr(stage.chat.feedback, "hint", lambda text, *_: hinted.append(text))
+        await stage.pilot.press(key)
+        await stage.until(lambda: any(ASKS_AGAIN in text for text in hinted))
+        await stage.ready()
+        assert stage.chat.conversation.when_full == past
+        monkeypatch.delattr(stage.chat.feedback, "hint")
+        await stage.send("/set context_overflow=never")
+        await stage.hints("context_overflow is ask, drop-oldest or stop.")
+        stage.chat.prompt.clear()
+        await stage.send("/set context_overflow=ask")
+        await stage.until(lambda: stage.chat.conversation.when_full is None)
+        await stage.send("again")
+        await stage.until(lambda: stage.app.screen is not stage.chat)
+        await stage.pilot.press("escape")
+    assert recall().chat.when_full is None
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("policy", ["drop-oldest", "stop"])
 async def test_what_is_set_for_all_chats_is_not_asked(policy: Policy):
@@ -165,7 +191,7 @@ async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_
     async with kept_chat(engine, past=past, size=(80, 60)) as stage:
         await stage.ready()
         await stage.sees(TOLD)
-        grey = [widget.has_class("-untold") for widget in stage.chat.transcript.query("Question, Answer")]
+        grey = [widget.has_class("-left-out") for widget in stage.chat.transcript.query("Question, Answer")]
         assert grey == [True] * 4 + [False] * 4
         await stage.send("more")
         await stage.until(lambda: len(stage.turns) == 10)
@@ -188,7 +214,7 @@ async def test_that_it_stops_is_kept_with_the_chat_too():
         await stage.pilot.press("s")
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
     async with kept_chat(ScriptedEngine([FULL]), past=recall()) as stage:
-        await stage.sees("the context is full · 0 tok", "idle")
+        await stage.sees("had no answer", "In this chat, a message that does not fit", "context_overflow=ask", "idle")
         await stage.send("again")
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
         assert stage.app.screen is stage.chat
@@ -202,8 +228,8 @@ async def test_a_stop_while_the_oldest_turns_are_dropped_stops_the_answer():
         await asked(stage, turns=3)
         grey = stage.chat.transcript.grey
 
-        async def and_stop(untold: Sequence[Utterance]) -> None:
-            await grey(untold)
+        async def and_stop(left_out: Sequence[Utterance]) -> None:
+            await grey(left_out)
             stage.chat.turns.stop()
 
         stage.chat.transcript.grey = and_stop  # type: ignore[method-assign]

@@ -20,7 +20,7 @@ from localspec.history import History, NewChat
 from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import on_disk
 from localspec.tui.control.tuning import Tuning, begin
-from localspec.tui.panels.on_disk import OnDisk
+from localspec.tui.panels.disk_tab import OnDisk
 from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.themes import Look, look, user_themes
@@ -95,7 +95,7 @@ async def test_what_cannot_be_set_changes_nothing_and_returns_to_the_prompt(type
         await stage.ready()
         await stage.asks(typed, sentence)
         assert stage.chat.prompt.text == typed
-        assert (stage.chat.tuning.said, stage.chat.tuning.preset) == (SamplingOptions(), None)
+        assert (stage.chat.tuning.chosen, stage.chat.tuning.preset) == (SamplingOptions(), None)
 
 
 async def test_a_preset_takes_the_place_of_what_was_said_and_brings_its_system_prompt():
@@ -200,7 +200,7 @@ async def test_a_preset_chosen_in_the_form_empties_the_fields():
         opened.query_one("#apply").focus()
         await stage.pilot.press("enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
-        assert (tuning.preset, tuning.said) == ("balanced", SamplingOptions())
+        assert (tuning.preset, tuning.chosen) == ("balanced", SamplingOptions())
 
 
 # --- themes
@@ -387,7 +387,7 @@ def test_on_the_shelf_are_the_catalogues_models_and_folders_of_chats_that_are_st
     assert found[str(tmp_path / "tiny")].quant == "fp32"
     assert [name for name, _ in found[GUIDE].drafts] == ["auto", "small", "off"]
     assert found[GUIDE].drafts[0][1] == "early exit after layer 2"
-    assert [name for name, _ in found[str(tmp_path / "tiny")].drafts] == ["off"]
+    assert [name for name, _ in found[str(tmp_path / "tiny")].drafts] == ["auto", "off"]
     assert found[str(tmp_path / "broken")].fit == "cannot be loaded"
     (loaded, *_) = on_disk(Catalog.load(), GUIDE, loaded="int8")
     assert loaded.quant == f"int8, stored {found[GUIDE].quant}"
@@ -462,7 +462,7 @@ async def picker(stage: Stage) -> OnDisk:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("size", "keys", "draft"), [((60, 16), ("enter",), "auto"), ((120, 40), ("tab", "enter"), "off")]
+    ("size", "keys", "draft"), [((60, 16), ("enter",), "auto"), ((120, 40), ("tab", "down", "enter"), "off")]
 )
 async def test_another_model_is_picked_and_the_conversation_goes_on(
     size: tuple[int, int], keys: tuple[str, ...], draft: str, tmp_path: Path
@@ -487,7 +487,7 @@ async def test_another_model_is_picked_and_the_conversation_goes_on(
             "Esc",
         )
         await stage.pilot.press("down")
-        await stage.until(lambda: opened.drafts == ["off"])
+        await stage.until(lambda: opened.drafts == ["auto", "off"])
         await stage.pilot.press(*keys)
         await stage.until(lambda: len(stage.engines) == 2)
         assert stage.chat.tuning.load == LoadRequest(str(folder), draft=draft)
@@ -628,7 +628,7 @@ async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sen
 async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("localspec.tui.screens.asking.REST_SECONDS", 0)
+    monkeypatch.setattr("localspec.tui.screens.dialog.REST_SECONDS", 0)
     folder = model(tmp_path / "big")
     refused = Failure("does_not_fit", "Not enough memory for big.", "Try a smaller one.", exit_code=5)
     async with open_chat(
@@ -639,7 +639,7 @@ async def test_a_model_that_does_not_load_says_why_and_another_can_be_picked(
         assert "without a draft model" not in stage.seen, "none was to draft"
         await stage.pilot.press("down", "enter")  # another
         await picker(stage)
-        notes = [note.said for note in stage.chat.transcript.query(Note)]
+        notes = [note.text for note in stage.chat.transcript.query(Note)]
         assert notes.count("✗ Not enough memory for big. Try a smaller one.") == 1
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.engines) == 3)
@@ -667,5 +667,5 @@ async def test_another_model_ends_the_answer_that_is_being_written_and_keeps_it(
 
 
 def test_flags_hold_for_every_model_and_a_draft_for_the_one_it_was_named_with():
-    tuning = replace(guide(), load_said={"quant": "int4", "draft": "off"})
+    tuning = replace(guide(), load_flags={"quant": "int4", "draft": "off"})
     assert tuning.choice(GUIDE).load == LoadRequest.of(GUIDE, quant="int4")

@@ -7,7 +7,7 @@ import pytest
 
 from localspec.config.tables import Config
 from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
-from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecWish
+from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecOptions
 from localspec.history import History, recall
 from localspec.models.catalog import Catalog
 from localspec.runtime.stats import joined
@@ -76,7 +76,7 @@ async def test_f5_goes_round_and_the_header_says_what_the_engine_does():
         for state in ("· speculation off", "⇐ guide-draft, on", "⇐ guide-draft, auto", "· speculation off"):
             await stage.pilot.press("f5")
             await stage.sees(f" {state} · cpu")
-        assert [wish.mode for wish in stage.engine.wishes] == ["off", "on", "auto", "off"]
+        assert [one.mode for one in stage.engine.steered] == ["off", "on", "auto", "off"]
         assert not stage.engine.requests
 
 
@@ -125,8 +125,8 @@ async def test_words_say_what_the_key_does_and_how_far():
         ]:
             await stage.send(typed)
             await stage.sees(seen)
-        assert stage.engine.wishes[2] == SpecWish("on", 5)
-        told = len(stage.engine.wishes)
+        assert stage.engine.steered[2] == SpecOptions("on", 5)
+        told = len(stage.engine.steered)
         for typed, seen in [
             ("/spec maybe", "Write /spec"),
             ("/k 17", "to 16"),
@@ -136,7 +136,7 @@ async def test_words_say_what_the_key_does_and_how_far():
             assert stage.chat.prompt.text == typed
             await stage.pilot.press("ctrl+c")
             stage.chat.status.end_hint()
-        assert len(stage.engine.wishes) == told
+        assert len(stage.engine.steered) == told
 
 
 @pytest.mark.sampled(2)
@@ -174,7 +174,7 @@ async def test_without_a_drafter_f5_shows_what_could_draft_and_others_say_where_
         stage.chat.models.choose = lambda model, draft=None: loaded.append((model, draft))  # type: ignore[method-assign]
         await stage.pilot.press("home", "down", "enter")
         await stage.until(lambda: loaded == [("guide", "lookup+early-exit:2")])
-        assert not stage.engine.wishes
+        assert not stage.engine.steered
 
 
 async def test_a_drafter_that_failed_cannot_be_switched_on():
@@ -184,7 +184,7 @@ async def test_a_drafter_that_failed_cannot_be_switched_on():
         await stage.sees("the draft model failed", "idle")
         await stage.pilot.press("f5")
         await stage.sees("Nothing drafts for this model: it failed.")
-        assert not stage.engine.wishes
+        assert not stage.engine.steered
 
 
 async def test_before_the_model_is_loaded_f5_says_so():

@@ -54,8 +54,7 @@ async def test_a_program_that_is_told_to_end_leaves_the_terminal_as_it_was_and_k
         await stage.until(lambda: not stage.app.is_running)
     assert stage.app.return_code == code
     with History() as history:
-        unsent = history.take_unsent(None)
-    assert unsent is not None
+        (unsent,) = history.unsent(None)
     assert unsent.content == "half a thou"
 
 

@@ -11,7 +11,7 @@ import pytest
 from textual.message_pump import MessagePump
 
 from localspec.tui.terminal import collector as collecting
-from localspec.tui.terminal.collector import MOST_WISHES
+from localspec.tui.terminal.collector import MOST_REQUESTS
 from localspec.tui.terminal.timer import once
 from tests.support.chat_stage import HELLO, open_chat
 from tests.support.scripted_engine import ScriptedEngine
@@ -90,7 +90,7 @@ async def test_nothing_is_collected_while_an_answer_is_written(rest: Rest, full:
         engine.permit(3)
         await stage.send("go")
         await stage.sees("Hello there")
-        stage.chat.collector.wish()
+        stage.chat.collector.request()
         rest.comes()
         assert not full
         engine.permit(30)
@@ -103,8 +103,8 @@ async def test_who_pages_on_and_on_is_interrupted_in_the_end(rest: Rest, full: l
     """Else all that was paged through would stay in memory."""
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        for _ in range(MOST_WISHES):
-            stage.chat.collector.wish()
+        for _ in range(MOST_REQUESTS):
+            stage.chat.collector.request()
         (due,) = [timer for timer, _ in rest.waiting if not timer.cancelled()]
         await stage.pilot.press("pageup")
         assert not due.cancelled()

@@ -7,8 +7,8 @@ import random
 from localspec.core.requests import Message
 from localspec.history import OWN, History, Writer, recall
 from localspec.tui.chat.conversation import Conversation, Utterance
-from localspec.tui.chat.past import conversation
 from localspec.tui.chat.recorder import HistoryRecorder
+from localspec.tui.chat.saved_chat import conversation
 from tests.support.chats import chat, reply, stats
 from tests.support.scripted_engine import step
 

@@ -16,7 +16,7 @@ from localspec.tui.chat.daemon import in_daemon
 from localspec.tui.chat.file_names import MOST_OFFERED, Begun, Folder, begun, steps, written
 from localspec.tui.panels import completion
 from localspec.tui.panels.completion import typed_path
-from localspec.tui.screens.asking import Asking
+from localspec.tui.screens.dialog import Dialog
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -197,7 +197,7 @@ async def test_a_message_that_names_no_file_is_sent_when_the_user_says_so(
         assert stage.chat.prompt.text == "@nofile.txt or @docs/ what is it"
         assert not engine.requests
         await stage.pilot.press("enter")
-        await stage.until(lambda: isinstance(stage.app.screen, Asking))
+        await stage.until(lambda: isinstance(stage.app.screen, Dialog))
         stage.app.screen._answers_from = 0.0  # type: ignore[attr-defined]
         await stage.pilot.press("enter")
         await stage.sees("Bye.", "@nofile.txt or @docs/ what is it")

@@ -15,7 +15,7 @@ from localspec.core import whole_file
 from localspec.history import Attachment, History, NewChat, Writer, recall
 from localspec.tui.chat.recorder import SETTLED_SECONDS
 from localspec.tui.control import export_file
-from localspec.tui.control.chats import NOTHING_SAID
+from localspec.tui.control.chats import NOTHING_TO_EXPORT
 from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import WholeChat, WholeMessage, chat
@@ -265,7 +265,7 @@ async def test_what_cannot_be_exported_is_one_sentence(own_folder: Path, monkeyp
     (own_folder / "file").write_text("mine")
     async with kept_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()
-        assert NOTHING_SAID in await refused(stage, "md")
+        assert NOTHING_TO_EXPORT in await refused(stage, "md")
         await ask(stage, "hi")
         assert "There is no folder" in await refused(stage, "md file/below.md")
         assert "cannot be written" in await refused(stage, f"md {'x' * 300}.md")

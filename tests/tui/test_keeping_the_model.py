@@ -13,8 +13,9 @@ from localspec.config.tables import Config
 from localspec.core.errors import IncompatiblePair
 from localspec.core.events import Failure, Notice, SpecCard
 from localspec.core.requests import ChangeDrafter, LoadRequest, SamplingOptions
+from localspec.tui.chat import chosen_formats
 from localspec.tui.control.tuning import Tuning, begin
-from localspec.tui.screens.asking import Asking
+from localspec.tui.screens.dialog import Dialog
 from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
@@ -31,7 +32,7 @@ PLAIN = msgspec.structs.replace(READY, spec=SpecCard("off", reason="it failed"))
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("localspec.tui.screens.asking.REST_SECONDS", 0)
+    monkeypatch.setattr("localspec.tui.screens.dialog.REST_SECONDS", 0)
 
 
 def guide(**load: str) -> Tuning:
@@ -44,7 +45,7 @@ def tiny(folder: Path, **config: int) -> Path:
 
 
 def notes(stage: Stage) -> list[str]:
-    return [note.said for note in stage.chat.transcript.query(Note)]
+    return [note.text for note in stage.chat.transcript.query(Note)]
 
 
 async def test_what_cannot_work_is_one_sentence_and_the_model_stays_with_what_was_typed(tmp_path: Path):
@@ -89,8 +90,9 @@ async def test_a_format_is_listed_with_its_size_and_loaded_and_the_model_keeps_i
         await stage.until(lambda: len(stage.engines) == 2)
         assert stage.chat.tuning.load == LoadRequest.of(GUIDE, quant="int4")
         await stage.ready()
+        await stage.until(lambda: chosen_formats.read() == {stage.chat.tuning.name: "int4"})
 
-        await stage.send("/draft small")  # is not a wish for another format
+        await stage.send("/draft small")  # does not ask for another format
         await stage.until(lambda: engines[1].drafters == [ChangeDrafter("small")])
         await stage.ready()
         assert stage.chat.tuning.load == LoadRequest.of(GUIDE, quant="int4", draft="small")
@@ -184,7 +186,7 @@ async def test_a_smaller_context_is_said_before_it_cuts(tmp_path: Path):
         await stage.send(f"/model {shorter}")
         await stage.sees("This chat has 400 tokens, and shorter holds 33", "Load shorter")
         await stage.pilot.press("escape")
-        await stage.until(lambda: not isinstance(stage.app.screen, Asking))
+        await stage.until(lambda: not isinstance(stage.app.screen, Dialog))
         assert len(stage.engines) == 2, "the model that holds the chat stays"
         await stage.send(f"/model {shorter}")
         await stage.sees("Load shorter?")

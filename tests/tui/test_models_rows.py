@@ -6,15 +6,17 @@ from typing import Literal
 
 import pytest
 
+from localspec.hub.integrity import FileFound, FilesVerified
 from localspec.hub.queue import Download
 from localspec.hub.records import Licence, PullRequest, SearchRow
-from localspec.hub.verify_files import FileFound, FilesVerified
 from localspec.runtime.local_models import Shelved
 from localspec.runtime.origins import Origin
 from localspec.tui.control.library import Leftovers, right_words
 from localspec.tui.panels import download_rows, hub_rows
+from localspec.tui.panels.disk_tab import OnDisk, Pick
 from localspec.tui.panels.hub_rows import Listing
-from localspec.tui.panels.on_disk import OnDisk, Pick
+from localspec.tui.panels.hub_search import Search
+from tests.support.scripted_hub import a_fit
 
 GB = 1_000_000_000
 LONG = "localspec/SmolLM2-135M-Instruct-GGUF"
@@ -61,6 +63,18 @@ def test_the_name_of_a_repository_is_whole_where_licence_and_pair_can_give_way(
     for word in ("≈1.0 GB", "fits in int4", gate, "↓ 50 %"):
         assert word in hub
     assert len(hub) <= width - 4
+
+
+def test_the_hub_is_sorted_by_fit_as_well_and_by_what_headers_said_of_it():
+    """What fits first, then what runs from disk, what is not known, what is too large; each in the hub's order."""
+    words = {"a": "too large", "b": "", "c": "from disk", "d": "fits in int4", "e": "fits"}
+    rows = [Listing(SearchRow(f"org/{name}", GB, word, Licence(), "", 1)) for name, word in words.items()]
+    rows.append(Listing(SearchRow("org/f", GB, "too large", Licence(), "", 1), fit=a_fit(word="fits")))
+    search = Search()
+    while search.sort != "fit":
+        search = search.changed("sort")
+    assert [one.row.repo.removeprefix("org/") for one in search.arranged(rows)] == ["d", "e", "f", "c", "b", "a"]
+    assert search.request().sort == "trending", "the hub knows no fit"
 
 
 def test_what_is_here_already_is_seen_in_sixty_columns_too():
@@ -136,3 +150,6 @@ def test_one_file_is_not_counted_as_several(states: list[str], words: str):
 def test_leftovers_say_whose_they_are():
     left = Leftovers(("org/a", "org/b"), 2_000_000, ("dropped; parts kept", "begun by another program"))
     assert left.words == ("2 MB of unfinished downloads: org/a (dropped; parts kept), org/b (begun by another program)")
+    left = Leftovers(("org/a",), 2_000_000, ("dropped; parts kept",), ("org/c", "org/d"), 5_000_000)
+    assert left.words.endswith("org/a (dropped; parts kept); 5 MB of older versions: org/c, org/d")
+    assert Leftovers(older=("org/c",), older_bytes=5_000_000).words == "5 MB of older versions: org/c"

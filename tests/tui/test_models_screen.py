@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from localspec.core import paths
 from localspec.core.errors import PullError
+from localspec.hub.older import Older
 from localspec.hub.queue import Download, kept_downloads
 from localspec.hub.records import (
     AskDelete,
@@ -41,9 +42,9 @@ from localspec.runtime.local_models import Shelved
 from localspec.runtime.origins import Origin
 from localspec.runtime.pairs import Candidate, PairVerdict
 from localspec.tui.panels import hub_tab
-from localspec.tui.screens import asking
+from localspec.tui.screens import dialog
 from localspec.tui.screens import models as models_screen
-from localspec.tui.screens.asking import Asking, Reply
+from localspec.tui.screens.dialog import Dialog, Reply
 from localspec.tui.screens.models import ModelsScreen
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.paced_hub import PacedHub
@@ -75,7 +76,7 @@ def shelf(*names: str) -> list[Shelved]:
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TYPING_SECONDS", "REST_SECONDS"):
         monkeypatch.setattr(hub_tab, name, 0.0)
-    monkeypatch.setattr(asking, "REST_SECONDS", 0.0)
+    monkeypatch.setattr(dialog, "REST_SECONDS", 0.0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf())
     monkeypatch.setattr("localspec.runtime.local_models.in_repository", lambda _, repo, *__, **___: shelf(repo)[2:])
     monkeypatch.setattr(
@@ -306,7 +307,7 @@ async def test_gates_and_licences_are_part_of_the_question(monkeypatch: pytest.M
         ends.set()
         await stage.sees("facebook/layers is complete.")
         await stage.pilot.press("enter")
-        await stage.until(lambda: isinstance(stage.app.screen, Asking))
+        await stage.until(lambda: isinstance(stage.app.screen, Dialog))
         await stage.sees("Download facebook/layers?")
         assert "Accept the licence" not in stage.seen
 
@@ -326,7 +327,7 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
         await stage.sees("Delete org/cached?", "This frees 4.0 GB on the disk.", "1.0 GB stay: other repositories")
         await stage.sees("models.toml loses mine.")
         await stage.pilot.press("escape", "x")
-        await stage.until(lambda: isinstance(stage.app.screen, Asking) and len(hub.of(AskDelete)) == 2)
+        await stage.until(lambda: isinstance(stage.app.screen, Dialog) and len(hub.of(AskDelete)) == 2)
         assert not hub.of(Go)
         await stage.pilot.press("enter")
         await stage.sees("Deleted org/cached: 4.0 GB are free again.")
@@ -336,6 +337,30 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
         await stage.pilot.press("x")
         await stage.sees("org/cached is loaded.")
         assert len(hub.of(AskDelete)) == 2
+
+
+async def test_the_disk_is_looked_at_again_after_a_deletion_and_a_download(monkeypatch: pytest.MonkeyPatch):
+    """What is free stands in the header, what is left over under the list."""
+    free = ["disk 10.0 GB free"]
+    monkeypatch.setattr("localspec.tui.control.library.Library.free_words", lambda _: free[0])
+    ends, plan = Event(), DeletePlan(("org/cached",), 4 * GB)
+    script = a_hub(AskDelete=[[plan]], Go=[[Deleted(("org/cached",), 4 * GB)], [ends, a_pulled()]])
+    hub = PacedHub(script).install(monkeypatch)
+    async with models() as stage:
+        await stage.sees("disk 10.0 GB free")
+        await stage.pilot.press("down", "x")
+        await stage.sees("Delete org/cached?")
+        free[0] = "disk 14.0 GB free"
+        monkeypatch.setattr(
+            "localspec.hub.older.older", lambda: (Older("org/model", (COMMIT,), GB), Older("org/b", (COMMIT,), GB))
+        )
+        await stage.pilot.press("enter")
+        await stage.sees("disk 14.0 GB free", "c deletes 2.0 GB of older versions: org/model, org/b")
+        screen(stage).library.downloads.queue.add(PullRequest("org/model"))
+        await stage.until(lambda: len(hub.of(Go)) == 2)
+        free[0] = "disk 9.0 GB free"
+        ends.set()
+        await stage.sees("disk 9.0 GB free")
 
 
 async def test_parts_are_not_deleted_where_a_version_downloaded_by_its_commit_would_go_too(
@@ -460,12 +485,12 @@ async def test_what_is_here_already_is_loaded_instead_of_downloaded(monkeypatch:
 
 async def test_an_answer_counts_from_half_a_second_after_the_key_that_asked(monkeypatch: pytest.MonkeyPatch):
     """A process had to be started in between: the question is no surprise when it comes."""
-    monkeypatch.setattr(asking, "REST_SECONDS", 600.0)
+    monkeypatch.setattr(dialog, "REST_SECONDS", 600.0)
     replies = list[str | None]()
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
         for asked_at in (None, monotonic(), monotonic() - 601):
-            question = Asking("Delete it?", [], [Reply("yes", "Delete it")], asked_at=asked_at)
+            question = Dialog("Delete it?", [], [Reply("yes", "Delete it")], asked_at=asked_at)
             stage.app.push_screen(question, replies.append)
             await stage.until(lambda: stage.app.screen is question and question.focused)  # noqa: B023 - awaited here
             await stage.pilot.press("enter")

@@ -29,7 +29,7 @@ async def test_how_a_model_loads_is_said_once_in_the_chats_words_and_what_drafts
             await stage.sees("unloaded")
             await stage.asks("hi", "Bye.", "idle")
             assert stage.engine is engines[number]
-        notes = [note.said for note in stage.chat.query(Note)]
+        notes = [note.text for note in stage.chat.query(Note)]
         assert len(notes) == 1
         assert stage.seen.count("no draft model") == 1
         assert "--" not in "".join(notes)
@@ -41,7 +41,7 @@ async def test_what_the_engine_says_of_an_answer_is_said_each_time():
         await stage.ready()
         for _ in range(2):
             await stage.asks("waht", "Bye.", "idle")
-        await stage.until(lambda: len([note for note in stage.chat.query(Note) if "Read as" in note.said]) == 2)
+        await stage.until(lambda: len([note for note in stage.chat.query(Note) if "Read as" in note.text]) == 2)
 
 
 def test_a_first_message_suits_the_model():

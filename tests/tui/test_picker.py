@@ -9,8 +9,8 @@ import pytest
 from textual.widgets import OptionList
 
 from localspec.runtime.local_models import Shelved
-from localspec.tui.panels import on_disk
-from localspec.tui.panels.on_disk import LOOKING
+from localspec.tui.panels import disk_tab
+from localspec.tui.panels.disk_tab import LOOKING
 from localspec.tui.screens.models import ModelsScreen
 from tests.support.chat_stage import open_chat
 from tests.support.scripted_engine import ScriptedEngine
@@ -30,7 +30,7 @@ async def test_models_are_shown_while_others_are_looked_for(monkeypatch: pytest.
         go_on.wait()
         yield Shelved("lmstudio:somebody/a-long-name/a-long-name", "Q8_0", 9_900_000_000, "too large", (OFF,))
 
-    monkeypatch.setattr(on_disk, "PACE", 0)
+    monkeypatch.setattr(disk_tab, "PACE", 0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
     try:
         async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
@@ -59,7 +59,7 @@ async def test_the_model_in_use_is_chosen_though_it_is_found_after_another(monke
         go_on.wait()
         yield Shelved("guide", "int8", 29_000_000, "fits", (*DRAFTS, ("small", "a smaller model")))
 
-    monkeypatch.setattr(on_disk, "PACE", 0)
+    monkeypatch.setattr(disk_tab, "PACE", 0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
     try:
         async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:
@@ -87,7 +87,7 @@ async def test_a_list_that_is_closed_looks_no_further(monkeypatch: pytest.Monkey
         finally:
             ended.set()
 
-    monkeypatch.setattr(on_disk, "PACE", 0)
+    monkeypatch.setattr(disk_tab, "PACE", 0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
     try:
         async with open_chat(ScriptedEngine(), size=(110, 30)) as stage:

@@ -1,4 +1,5 @@
-"""What the chat uses of Textual beyond its public interface is on one page: what an update of Textual may break."""
+"""What the chat uses of Textual beyond its public interface is in two folders and on one page, which says what an
+update of Textual may break."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import textual
 ROOT = Path(__file__).parents[2]
 CHAT = ROOT / "localspec" / "tui"
 PAGE = ROOT / "docs" / "textual.md"
+FOLDERS = ("markdown/", "terminal/")
 PRIVATE = re.compile(r"_[a-z]\w*")
 
 
@@ -70,6 +72,10 @@ def private_names(source: str) -> set[str]:
 
 FILES = {str(file.relative_to(CHAT)): private_names(file.read_text(encoding="utf-8")) for file in CHAT.rglob("*.py")}
 TOUCHING = sorted(file for file, names in FILES.items() if names)
+
+
+def test_textuals_private_names_are_touched_in_two_folders_only():
+    assert {file: sorted(FILES[file]) for file in TOUCHING if not file.startswith(FOLDERS)} == {}
 
 
 @pytest.mark.parametrize("file", TOUCHING)

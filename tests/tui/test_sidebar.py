@@ -187,16 +187,24 @@ async def test_an_answer_is_stopped_and_kept_when_another_chat_is_chosen_and_wha
         await show_chats(stage, "mine", "other")
         await stage.pilot.press("down", "enter")
         await stage.until(lambda: said(stage) == ["other", "answered"])
-        assert stage.chat.prompt.text == "waits"
+        assert stage.chat.prompt.text == "", "it belongs to the chat that it was written in"
         engine.permit()
         await stage.ready()
         assert stage.chat.status.stats.predicted_n == 0
+        (left,) = (found.id for found in stage.chat.chats.store.chats(9) if found.title == "mine")
+        await stage.chat.chats.choose(left, None, "")
+        await stage.until(lambda: stage.chat.prompt.text == "waits")
         await stage.pilot.press("enter")
         await stage.until(lambda: said(stage)[-2:] == ["waits", "Bye."] and stage.chat.state.phase == "idle")
     with History() as history:
-        other, mine = (history.open(found.id).branch for found in history.chats())
-    assert [each.content for each in other] == ["other", "answered", "waits", "Bye."]
-    assert [(each.content, each.status) for each in mine] == [("mine", "done"), ("Hello there", "stopped")]
+        mine, other = (history.open(found.id).branch for found in history.chats())
+    assert [each.content for each in other] == ["other", "answered"]
+    assert [(each.content, each.status) for each in mine] == [
+        ("mine", "done"),
+        ("Hello there", "stopped"),
+        ("waits", "done"),
+        ("Bye.", "done"),
+    ]
 
 
 async def test_a_hostile_title_is_shown_everywhere_and_harmless():

@@ -183,10 +183,9 @@ async def test_the_chats_beside_the_one_that_runs(monkeypatch: pytest.MonkeyPatc
         await shows(stage, "chats")
 
 
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("size", [(120, 30), (80, 24)], ids=["120", "80"])
-async def test_the_tabs_of_the_models_screen(size: tuple[int, int], monkeypatch: pytest.MonkeyPatch):
-    """On disk, the hub's rows before and after their headers are read, a download of every kind."""
+@pytest.fixture
+def models_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What its tabs show: models on disk, the hub's rows, downloads."""
     on_disk = [
         Shelved("guide", "int8", 29_000_000, "fits well", DRAFTS, Origin("built in")),
         Shelved("Qwen/Qwen2.5-7B", "bf16", 15_200_000_000, "too large", OFF, Origin("Hugging Face", "a/b", "1a2b3c4d")),
@@ -200,6 +199,13 @@ async def test_the_tabs_of_the_models_screen(size: tuple[int, int], monkeypatch:
     PacedHub({AskSearch: [[SearchPage(ROWS)]], AskFit: [[FitFound(a_fit())]]}).install(monkeypatch)
     for item in downloads()[1:]:
         kept_downloads().put(item.key, item)
+
+
+@pytest.mark.sampled(2)
+@pytest.mark.usefixtures("models_screen")
+@pytest.mark.parametrize("size", [(120, 30), (80, 24)], ids=["120", "80"])
+async def test_the_tabs_of_the_models_screen(size: tuple[int, int]):
+    """On disk, the hub's rows before and after their headers are read, a download of every kind."""
     async with open_chat(ScriptedEngine(), size=size) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+o")
@@ -215,6 +221,26 @@ async def test_the_tabs_of_the_models_screen(size: tuple[int, int], monkeypatch:
         screen.follow()
         await stage.pilot.press("down", "3")
         await shows(stage, f"models downloads {size[0]}")
+
+
+@pytest.mark.usefixtures("models_screen")
+async def test_the_models_screen_without_colours(monkeypatch: pytest.MonkeyPatch):
+    """The words alone say what fits, what is chosen and which download stands still."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with open_chat(ScriptedEngine(), size=(80, 24)) as stage:
+        await stage.ready()
+        await stage.pilot.press("ctrl+o")
+        await stage.sees("[/nope]", "disk 212.0 GB", "Downloads 4")
+        await shows(stage, "models on disk monochrome")
+        await stage.pilot.press("2")
+        await stage.sees("with 4,096 tokens")
+        await shows(stage, "models hub monochrome")
+        screen = stage.app.screen
+        assert isinstance(screen, ModelsScreen)
+        screen.downloads.queue._items = {item.key: item for item in downloads()}
+        screen.follow()
+        await stage.pilot.press("down", "3")
+        await shows(stage, "models downloads monochrome")
 
 
 def downloads() -> list[Download]:

@@ -202,7 +202,7 @@ def test_the_sparkline_is_as_high_as_the_round_was_fast():
 
 
 @pytest.mark.parametrize(
-    ("width", "wish", "there"),
+    ("width", "chosen", "there"),
     [
         (79, None, "hidden"),
         (79, "whole", "hidden"),
@@ -216,8 +216,8 @@ def test_the_sparkline_is_as_high_as_the_round_was_fast():
         (200, "whole", "whole"),
     ],
 )
-def test_breakpoints(width: int, wish: Fold | None, there: Fold):
-    assert shown(width, wish) == there
+def test_breakpoints(width: int, chosen: Fold | None, there: Fold):
+    assert shown(width, chosen) == there
 
 
 class Bare(App[None]):

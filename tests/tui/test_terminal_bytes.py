@@ -25,7 +25,7 @@ from tests.core.test_sanitize import FORBIDDEN, fuzzed
 from tests.support.chat_stage import HELLO, Stage, kept_chat
 from tests.support.scripted_engine import ScriptedEngine, answer, step
 from tests.tui.test_chat_hostile import ATTACKS, OWN_SEQUENCES, CapturingDriver
-from tests.tui.test_doors_of_screens import OWN_TITLE, Everything, TitledDriver
+from tests.tui.test_hostile_text_on_screens import OWN_TITLE, Everything, TitledDriver
 
 pytestmark = pytest.mark.heavy
 

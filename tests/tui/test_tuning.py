@@ -10,6 +10,7 @@ from localspec.core.errors import UsageError
 from localspec.core.requests import SamplingOptions
 from localspec.history import History, OpenChat
 from localspec.models.catalog import Entry
+from localspec.tui.chat import chosen_formats
 from localspec.tui.chat.conversation import Conversation
 from localspec.tui.control.tuning import Tuning, begin
 from tests.support.chats import answer, chat
@@ -33,6 +34,22 @@ def test_a_value_that_nobody_set_is_shown_as_it_will_be_and_whence_it_comes():
     assert tuning.unset_words("temperature", None) == "0.3 · config.toml"
     assert tuning.unset_words("max_tokens", None) == "99 · config.toml"
     assert (tuning.unset_words("seed", None), tuning.unset_words("stop", None)) == ("another each time", "none")
+
+
+def test_a_format_that_was_chosen_in_a_chat_is_there_at_the_next_start_until_it_is_taken_back():
+    def quant(**load: str) -> str:
+        return begin(Config(), "guide", load=load, sampling=SamplingOptions()).load.weights.weight_format
+
+    usual = quant()
+    chosen_formats.keep("guide", "int4")
+    assert quant() == "int4"
+    assert quant(quant="fp32") == "fp32", "a flag comes first"
+    tuning = begin(Config(), "guide", load={"quant": "fp32"}, sampling=SamplingOptions())
+    assert tuning.choice("guide", "off").load.weights.weight_format == "fp32", "and holds for the whole chat"
+    chosen_formats.keep("guide", "")
+    assert quant() == "int4", "nothing was chosen"
+    chosen_formats.keep("guide", "auto")
+    assert quant() == usual == "auto"
 
 
 def test_the_words_say_which_temperature_holds_and_whence():
@@ -71,7 +88,7 @@ def test_what_cannot_be_set_sets_nothing(typed: str):
     tuning = Tuning()
     with pytest.raises(UsageError):
         tuning.set(typed)
-    assert (tuning.said, tuning.max_tokens, tuning.stop) == (SamplingOptions(), None, ())
+    assert (tuning.chosen, tuning.max_tokens, tuning.stop) == (SamplingOptions(), None, ())
 
 
 def test_a_comparison_is_greedy_unless_a_temperature_was_asked_for():

@@ -87,10 +87,11 @@ def login(report: Report) -> Iterator[str]:
 def leaving(report: Report) -> list[str]:
     """What leaves the machine, as SECURITY.md promises it."""
     if report.login.is_offline:
-        words = "nothing, since the network is off"
+        words = "nothing to the hub, since it is off"
     else:
         words = f"names of repositories and files, and words searched for, to {one_line(report.login.endpoint)}"
         words += "; the token to it alone" if report.login.source else ""
+    words += "; a chat with a server, to that server"
     return wrapped(words, first="leaves the machine: ", rest=" " * LABEL)
 
 

@@ -24,9 +24,9 @@ from queue import Empty, SimpleQueue
 import llvmlite.binding as llvm
 
 from localspec.core import paths
+from localspec.core.build_lock import making
 from localspec.core.drain import drain
 from localspec.core.errors import EngineError, UsageError
-from localspec.core.making import making
 from localspec.core.plain_file import plain
 from localspec.core.weight_formats import FLOATS, either
 from localspec.core.whole_file import write_whole

@@ -1,4 +1,4 @@
-"""Rows of one or several sequences, and their places in a compiled pass. Knows nothing about weights."""
+"""Rows of one or several sequences, and their positions in a compiled pass. Knows nothing about weights."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ Span = tuple[int, int, int, int]  # consecutive rows of a sequence: the first, h
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The places of several sequences' rows in a pass: the `done` ones from exit states come first, sequence by
+    """The positions of several sequences' rows in a pass: the `done` ones from exit states come first, sequence by
     sequence, then the others. `late_spans`: those of the others, counted from the first of them; `read`: rows with
     logits, by sequence."""
 
@@ -135,13 +135,13 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
 
 def packed(parts: Iterable[tuple[int, Rows]]) -> Iterator[list[tuple[int, Rows]]]:
     """The parts, in their order, in passes of at most MAX_ROWS."""
-    some, room = list[tuple[int, Rows]](), at.MAX_ROWS
+    some, left = list[tuple[int, Rows]](), at.MAX_ROWS
     for index, part in parts:
-        if len(part) > room:
+        if len(part) > left:
             yield some
-            some, room = [], at.MAX_ROWS
+            some, left = [], at.MAX_ROWS
         some.append((index, part))
-        room -= len(part)
+        left -= len(part)
     yield some
 
 

@@ -33,9 +33,11 @@ class Mixed:
         if choice.offer is not None and choice.offer.tokens:
             return self.lookup.draft(session, choice)
         draft = self.other.draft(session, choice)
-        drafted = tuple(draft.tokens.tolist()) if choice.graft else ()
-        agrees = 0 < len(drafted) < len(choice.graft) and choice.graft[: len(drafted)] == drafted
-        return grafted(draft, choice.graft[len(drafted) :]) if agrees else draft
+        if choice.graft is None:
+            return draft
+        drafted, tokens = tuple(draft.tokens.tolist()), choice.graft.tokens
+        agrees = 0 < len(drafted) < len(tokens) and tokens[: len(drafted)] == drafted
+        return grafted(draft, tokens[len(drafted) :]) if agrees else draft
 
     def crop(self, length: int) -> None:
         self.lookup.crop(length)

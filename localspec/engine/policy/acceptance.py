@@ -82,8 +82,8 @@ class Acceptance:
         """Tokens that a round commits, for k = 0..most: 1 + a1 + a1·a2 + …; up to a position hardly reached."""
         counts, total, chance = self.counts(bucket), 1.0, 1.0
         expected = [total]
-        places = zip(counts.kept[:most], counts.reached, self.mean.kept, self.mean.reached, strict=False)
-        for kept, reached, mean_kept, mean_reached in places:  # `at`, written out: this is most of what a choice costs
+        pairs = zip(counts.kept[:most], counts.reached, self.mean.kept, self.mean.reached, strict=False)
+        for kept, reached, mean_kept, mean_reached in pairs:  # `at`, written out: this is most of what a choice costs
             mean = (mean_kept + HOPE) / (mean_reached + 1)
             chance *= (kept + SHRINK * mean + HOPE) / (reached + SHRINK + 1)
             total += chance

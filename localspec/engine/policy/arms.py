@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import Acceptance
-from localspec.engine.policy.company import Others
 from localspec.engine.policy.costs import FORWARD, Costs
+from localspec.engine.policy.shares import Others
 from localspec.engine.protocols import Offer
 
 FIRST_TRIES = (4, 0, 1)  # enough costs to draw a line through
@@ -92,11 +92,15 @@ def beside(one: Candidate, others: Others, costs: Costs, dearest: float) -> Cand
     return one._replace(cost=cost, lengths=lengths, longest=max(lengths, default=0))
 
 
-def untried(arm: Arm, most: int, costs: Costs, least: int) -> Iterator[int]:
-    """The lengths to measure first, 0 for plain decoding."""
+def untried(arm: Arm, most: int, costs: Costs, least: int, others: int = 0) -> Iterator[int]:
+    """The lengths to measure first, 0 for plain decoding. Known tokens are a forward's rows like any other: they are
+    measured once a forward was as wide as one with them beside `others`, or had more than one row where there are none.
+    """
     tried = costs.tried(arm.priced)
+    widest = max(tried, default=0)
     for k in FIRST_TRIES:
+        measured = widest >= (others + k if others else 1) if arm.free else k in tried
         if k == 0 and least == 0 and not len(costs.plain):
             yield 0
-        elif 0 < k <= min(most, MAX_DRAFT) and k not in tried and not (arm.free and tried):
+        elif 0 < k <= min(most, MAX_DRAFT) and not measured:
             yield k

@@ -13,14 +13,14 @@ from operator import add
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import NEGLIGIBLE
-from localspec.engine.policy.agreed import agree
+from localspec.engine.policy.agreement import agree
 from localspec.engine.policy.arms import Arm, Candidate, beside, candidate, untried
-from localspec.engine.policy.asking import Asking
-from localspec.engine.policy.company import ALONE, NO_OTHERS
 from localspec.engine.policy.costs import FORWARD, TINY
-from localspec.engine.policy.exploring import Best, Pick
+from localspec.engine.policy.exploration import Best, Pick
 from localspec.engine.policy.hindsight import Hindsight
-from localspec.engine.policy.shared import Place, Shared
+from localspec.engine.policy.offers import Asking
+from localspec.engine.policy.shared import Member, Shared
+from localspec.engine.policy.shares import ALONE, NO_OTHERS
 from localspec.engine.protocols import PLAIN, Choice, Company, Forward, Offer, Round
 
 FAIR = 2  # times as long as without any draft: the most that a step of several takes, for each token that the one who
@@ -35,8 +35,8 @@ class Auto:
 
     def __init__(self, max_k: int = 8, shared: Shared | None = None, company: Company = ALONE) -> None:
         self.least, self.max_k = 0, max_k
-        self.shared, self.company, self.place = shared or Shared(), company, Place()
-        self.shared.places.append(self.place)
+        self.shared, self.company, self.member = shared or Shared(), company, Member()
+        self.shared.members.append(self.member)
         self.costs, self.rate, self.explorer = self.shared.costs, self.shared.rate, self.shared.explorer
         self.others = NO_OTHERS
         self.is_first = True  # to report on the last step, and to choose for the next
@@ -47,10 +47,10 @@ class Auto:
 
     def choose(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
         self.asked = None
-        self.others = self.shared.others(self.place, rows) if (rows := self.company.others) else NO_OTHERS
+        self.others = self.shared.others(self.member, rows) if (rows := self.company.others) else NO_OTHERS
         choice = self.wanted(most, offers)
-        self.place.rows = 1 + max(choice.k, len(choice.graft))
-        self.place.is_drafting = choice.offer is not None and not choice.offer.tokens
+        self.member.rows = 1 + choice.most
+        self.member.is_drafting = choice.offer is not None and not choice.offer.tokens
         return choice
 
     def wanted(self, most: int, offers: Callable[[], Sequence[Offer]]) -> Choice:
@@ -73,8 +73,8 @@ class Auto:
         return self.decided(candidates)
 
     def plain(self) -> Choice:
-        self.place.gains = ()
-        self.place.promise(1.0)
+        self.member.gains = ()
+        self.member.promise(1.0)
         return PLAIN
 
     def arm(self, offer: Offer) -> Arm:
@@ -95,8 +95,8 @@ class Auto:
         """Returns the candidates that may be drafted beside what others are expected to draft in the same step."""
         costs, others = self.costs, self.others
         usual = self.rate.value
-        self.place.rises = ()
-        self.place.gains = gains = max([one.gains(one.drafting(others, costs), usual) for one in candidates], key=sum)
+        self.member.rises = ()
+        self.member.gains = gains = max([one.gains(one.drafting(others, costs), usual) for one in candidates], key=sum)
         dearest = inf if self.least else FAIR * others.fewest * costs.beside(others.plain)[0]
         fair = [cost for cost in costs.beside(others.rows) if cost <= dearest]
         if others.waiting and fair:
@@ -107,11 +107,11 @@ class Auto:
     def agreed(self, one: Candidate) -> Choice:
         """A draft by forwards beside others, as whoever chooses first in a step reckoned it for all."""
         others, costs, shared, drafts = self.others, self.costs, self.shared, one.drafts(self.costs)
-        self.place.gains = ()
-        self.place.rises = rises = [b - a for a, b in pairwise(one.expected[: one.longest + 1])]
+        self.member.gains = ()
+        self.member.rises = rises = [b - a for a, b in pairwise(one.expected[: one.longest + 1])]
         if self.is_first or shared.agreed is None:
             dearest = FAIR * others.fewest * costs.beside(others.plain)[0]
-            everyone, widths = [rises, *shared.rises(self.place)], costs.beside(others.rows)
+            everyone, widths = [rises, *shared.rises(self.member)], costs.beside(others.rows)
             found = agree(everyone, widths, drafts[: one.longest + 1], tokens=1 + others.tokens, most=dearest)
             shared.agreed = found
             self.rate.add(found.tokens, found.seconds)
@@ -120,15 +120,16 @@ class Auto:
         beside = costs.beside(max(others.rows, others.plain + agreed.rows - k))
         cost = list(map(add, beside, drafts))
         best = Best(Pick(one if k else None, k), one.expected[k] - agreed.rate * cost[k], agreed.rate, cost[0])
-        self.place.promise(one.expected[k])
+        self.member.promise(one.expected[k])
         self.asking.answered((best.value - 1) / best.rate + best.plain)
         pick = self.explorer.other([one._replace(cost=cost)], best, self.least, is_alone=False) or best.pick
         return PLAIN if pick.candidate is None else Choice(pick.k, one.offer)
 
     def first_try(self, asked: Sequence[Offer], most: int) -> Choice | None:
         least = max(self.least, self.others.rows)  # among others, a forward without drafts is none of one row
+        widened = self.others.rows if self.is_first and not self.company.is_reading else 0  # by one of them is enough
         for offer in asked:
-            for k in untried(self.arm(offer), self.limit(offer, most), self.costs, least):
+            for k in untried(self.arm(offer), self.limit(offer, most), self.costs, least, widened):
                 return Choice(k, offer) if k and (FORWARD in self.costs.known or not self.others.rows) else PLAIN
         return None
 
@@ -139,7 +140,7 @@ class Auto:
         pick = self.explorer.other(candidates, best, self.least, is_alone=self.others is NO_OTHERS) or best.pick
         if pick.candidate is None:
             return PLAIN
-        graft = () if pick.candidate.arm.free else self.graft(candidates, pick.candidate, pick.k, best.rate)
+        graft = None if pick.candidate.arm.free else self.graft(candidates, pick.candidate, pick.k, best.rate)
         return Choice(pick.k, pick.candidate.offer, graft)
 
     def best(self, candidates: list[Candidate]) -> Best:
@@ -154,10 +155,10 @@ class Auto:
         tokens, seconds = (1.0, plain) if chosen is None else (chosen.expected[k], chosen.cost[k])
         if self.is_first:
             self.rate.add(tokens + beside, seconds)
-        self.place.promise(tokens)
+        self.member.promise(tokens)
         return Best(Pick(chosen, k), value, rate, plain)
 
-    def graft(self, candidates: list[Candidate], best: Candidate, k: int, rate: float) -> tuple[int, ...]:
+    def graft(self, candidates: list[Candidate], best: Candidate, k: int, rate: float) -> Offer | None:
         """Looked-up tokens behind the k drafted ones, where they pay if the first k are the same: that two drafters
         agree makes both more trustworthy."""
         ours = best.expected[k] - best.expected[k - 1]
@@ -168,12 +169,12 @@ class Auto:
             chance = (1 - (1 - ours) * (1 - theirs)) / theirs
             gains = [(chance * one.expected[n] - rate * one.cost[n], n) for n in one.lengths if n >= k]
             if gains and (n := max(gains)[1]) > k:
-                return one.offer.tokens[:n]
-        return ()
+                return one.offer.first(n)
+        return None
 
     def observe(self, done: Round) -> None:
         seconds, last = done.seconds, self.company.last
-        self.is_first = self.shared.is_first(self.place, last)
+        self.is_first = self.shared.is_first(self.member, last)
         if self.is_first:
             self.explorer.passed(seconds)
         self.asking.passed(seconds / max(len(self.shared.present), 1))
@@ -182,7 +183,7 @@ class Auto:
         if together and self.is_first and not together.is_mixed:
             self.costs.observe(FORWARD, together.rows - 1, together.seconds)
         if done.ended:
-            self.place.step = -1
+            self.member.step = -1
         if done.ended == "stop":
             self.hindsight.drop()
             return  # a round cut short by a stop says nothing about drafts

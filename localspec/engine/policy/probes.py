@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate, chain, repeat
 
 from localspec.core.requests import PROBE_EVERY
-from localspec.engine.policy.company import ALONE, Steps
+from localspec.engine.policy.shares import ALONE, Steps
 from localspec.engine.protocols import PLAIN, Choice, Company, Forward, Offer, Policy, Round
 
 FIRST_PROBES = (2, 5, 9)

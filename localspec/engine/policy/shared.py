@@ -1,15 +1,16 @@
-"""What the policies of several requests share: costs, the rate of all, what may be explored, and who is there."""
+"""What the policies of several requests share: costs, the rate of all, what may be explored, and which are
+present."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from localspec.core.requests import PROBE_EVERY
-from localspec.engine.policy.agreed import Agreed
-from localspec.engine.policy.company import Others, Steps
+from localspec.engine.policy.agreement import Agreed
 from localspec.engine.policy.costs import Costs
-from localspec.engine.policy.exploring import Explorer
+from localspec.engine.policy.exploration import Explorer
 from localspec.engine.policy.probes import Probes
+from localspec.engine.policy.shares import Others, Steps
 from localspec.engine.protocols import Forward
 
 RECENT = 0.2  # the weight of the newest round in what a request gains by one
@@ -35,7 +36,7 @@ class Rate:
         return self.tokens / self.seconds if self.seconds else 0.0
 
 
-class Place:
+class Member:
     """One request's, among those of a target."""
 
     def __init__(self) -> None:
@@ -59,39 +60,39 @@ class Shared:
         self.costs = Costs()
         self.rate = Rate()
         self.explorer = Explorer(self.costs)
-        self.places: list[Place] = []
-        self.present: list[Place] = []  # those that had rows in the last step
+        self.members: list[Member] = []
+        self.present: list[Member] = []  # those that had rows in the last step
         self.steps = Steps()
         self.agreed: Agreed | None = None  # of those whose drafts cost forwards
         self.probes = Probes(probe_every)
 
-    def is_first(self, place: Place, last: Forward | None) -> bool:
+    def is_first(self, member: Member, last: Forward | None) -> bool:
         """Takes a report on the last forward; True if no other had reported on it."""
         if last is None:
             return True
         before = self.steps.count
         if first := self.steps.is_new(last):
-            present = [place for place in self.places if place.step == before]
+            present = [member for member in self.members if member.step == before]
             if present and self.present and len(present) != len(self.present):
                 self.rate.forget()  # more or fewer requests have another rate
             self.present = present or self.present
-        place.step = self.steps.count
+        member.step = self.steps.count
         return first
 
-    def rises(self, own: Place) -> list[Sequence[float]]:
+    def rises(self, own: Member) -> list[Sequence[float]]:
         """What the drafts of those who choose later bring, as far as they are by forwards."""
         step = self.steps.count
-        return [place.rises for place in self.present if place.step == step - 1 and place is not own]
+        return [member.rises for member in self.present if member.step == step - 1 and member is not own]
 
-    def others(self, own: Place, asked: int) -> Others:
+    def others(self, own: Member, asked: int) -> Others:
         """What one knows of the others, who have `asked` for so many rows."""
         step = self.steps.count
-        chosen = [place for place in self.places if place.step == step and place is not own]
-        waiting = [place for place in self.present if place.step == step - 1 and place is not own]
-        known = sum([place.rows for place in chosen]) + len(waiting)
+        chosen = [member for member in self.members if member.step == step and member is not own]
+        waiting = [member for member in self.present if member.step == step - 1 and member is not own]
+        known = sum([member.rows for member in chosen]) + len(waiting)
         strangers = max(asked - known, 0)  # a prompt's, or those of requests that draft no more than they were asked to
-        tokens = sum([place.tokens for place in chosen]) + len(waiting)
-        usual = [place.usual for place in (*chosen, *waiting)] + [1.0] * (strangers > 0)
-        drafting = sum([place.is_drafting for place in (*chosen, *waiting)])
-        gains = [gain for place in waiting for gain in place.gains]
+        tokens = sum([member.tokens for member in chosen]) + len(waiting)
+        usual = [member.usual for member in (*chosen, *waiting)] + [1.0] * (strangers > 0)
+        drafting = sum([member.is_drafting for member in (*chosen, *waiting)])
+        gains = [gain for member in waiting for gain in member.gains]
         return Others(known + strangers, len(chosen) + len(waiting) + strangers, tokens, min(usual), drafting, gains)

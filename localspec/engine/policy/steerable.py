@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from localspec.core.events import DraftLength, Mode
 from localspec.core.requests import PROBE_EVERY
 from localspec.engine.policy.auto import Auto
-from localspec.engine.policy.company import ALONE
 from localspec.engine.policy.named import Constant, fixed
 from localspec.engine.policy.probes import Probed
 from localspec.engine.policy.shared import Shared
+from localspec.engine.policy.shares import ALONE
 from localspec.engine.protocols import Choice, Company, Offer, Policy, Round
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.core.sanitize import one_line
-from localspec.core.served import is_served, speculation
+from localspec.core.server_speculation import is_served, speculation
 from localspec.history import OpenChat, StoredMessage
 from localspec.history.export import Rounds, all_steps, heading, left_out
 from localspec.history.text.lists import count, short_name, speed, title, when

@@ -19,7 +19,7 @@ from localspec.core.errors import CheckpointError
 from localspec.core.self_check_results import difference_of
 from localspec.core.version import __version__
 from localspec.engine.arch import ELSE, NEUTRAL, Arch, read_arch
-from localspec.engine.foreign import own_faults, transformers_faults
+from localspec.engine.transformers_faults import own_faults, transformers_faults
 from localspec.loading.sources import Memory
 from localspec.loading.torch import assemble
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 SLAB_ELEMENTS = 1 << 19  # of a tensor, in float32 at once: 2 MB, and a few copies of it on each core
 OF_A_WORD = 8  # numbers of four bits
-AWQ_PLACES = (0, 4, 1, 5, 2, 6, 3, 7)  # of output 0, 1, … among the eight fields of its word
+AWQ_ORDER = (0, 4, 1, 5, 2, 6, 3, 7)  # of output 0, 1, … among the eight fields of its word
 
 
 def unpacked(words: Tensor, bits: int) -> Tensor:
@@ -37,8 +37,8 @@ def interleaved(words: Tensor) -> Tensor:
     """uint8 [outputs, inputs] of four bits from AWQ's int32 [inputs, outputs / 8]."""
     turned = words.t().contiguous()
     found = torch.empty(turned.shape[0], 8, turned.shape[1], dtype=torch.uint8)
-    for output, place in enumerate(AWQ_PLACES):
-        found[:, output] = turned >> 4 * place & 15
+    for output, field in enumerate(AWQ_ORDER):
+        found[:, output] = turned >> 4 * field & 15
     return found.flatten(0, 1)
 
 

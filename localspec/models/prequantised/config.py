@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any  # Any: a stranger's config.json
 
-from localspec.models.prequantised.compressed import read_compressed
+from localspec.models.prequantised.compressed_tensors import read_compressed
 from localspec.models.prequantised.rules import Rules
 from localspec.models.prequantised.scheme import (
     CHANNEL,
@@ -27,7 +27,7 @@ from localspec.models.prequantised.scheme import (
     shown,
     unreadable,
 )
-from localspec.models.prequantised.stored import GPTQ_BITS, GPTQ_LAYOUTS, is_unpacked
+from localspec.models.prequantised.stored_format import GPTQ_BITS, GPTQ_LAYOUTS, is_unpacked
 
 Fields = Mapping[str, Any]
 FP8_BLOCK = (128, 128)  # transformers' default

@@ -59,6 +59,17 @@ def mentioned(text: str) -> Iterator[str]:
         yield quoted or bare
 
 
+def paths_mentioned(text: str) -> set[str]:
+    """The paths of the attachments that these mentions make, where they are files. Knows no disk."""
+    names = mentioned(text) if "@" in text else ()
+    return {str(Path(os.path.expanduser(each))) for name in names for each in meant(name)}
+
+
+def meant(name: str) -> tuple[str, str]:
+    """What a mention may mean: a full stop may end the sentence."""
+    return name, name.rstrip(PUNCTUATION)
+
+
 def doubtful(text: str) -> Iterator[str]:
     """The mentions that look like files: with a slash, a home, an extension or in quotes; not a decorator's name."""
     for found in MENTION.finditer(text):
@@ -85,6 +96,5 @@ def just_mentioned(line: str) -> str | None:
 
 
 def file_named(name: str) -> str | None:
-    """The file that a mention means, if there is one: a full stop may end the sentence. Waits for the disk."""
-    candidates = (name, name.rstrip(PUNCTUATION))
-    return next((each for each in candidates if os.path.isfile(os.path.expanduser(each))), None)
+    """The file that a mention means, if there is one. Waits for the disk."""
+    return next((each for each in meant(name) if os.path.isfile(os.path.expanduser(each))), None)

@@ -47,7 +47,7 @@ class ChatStore:
         """The chat as it was left; or on the branch with this message, where it is opened the next time too."""
         history = self._open()
         opened = history.open(chat_id)
-        if message_id not in opened.tree.nodes or message_id in {said.id for said in opened.branch}:
+        if message_id not in opened.tree.nodes or message_id in {utterance.id for utterance in opened.branch}:
             return opened
         head = opened.tree.tip(message_id)
         with suppress(HistoryError):  # a history that cannot be written can still be read

@@ -14,7 +14,7 @@ from localspec.core.events import ModelCard, Stats, Step
 from localspec.core.requests import GenerateRequest, Message, Role, whole
 from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, with_attachments
 from localspec.history.records import now
-from localspec.runtime.shortening import without_oldest
+from localspec.runtime.truncation import without_oldest
 from localspec.tui.chat.repetition import repeated
 from localspec.tui.control.tuning import Tuning
 
@@ -71,7 +71,7 @@ class Utterance:
 
 
 class Conversation:
-    """`head` is the last message of the branch that is shown; what is asked next is said after it.
+    """`head` is the last message of the branch that is shown; what is asked next follows it.
 
     `system` holds for every chat that begins in this program; `own_system` for this chat and no other, "" for none.
     """
@@ -81,19 +81,24 @@ class Conversation:
         self.own_system: str | None = None
         self.tree: Tree[Utterance] = Tree(())
         self.head: int | None = None
-        self.untold = 0  # how many of the oldest turns are left out of the context
+        self.turns_left_out = 0  # how many of the oldest turns are left out of the context
         self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
         self.own_model = ""  # the history's name of the model that the chat was with when it was opened
 
-    def recall(self, chat: Chat, said: Iterable[Utterance]) -> None:
+    def recall(self, chat: Chat, utterances: Iterable[Utterance]) -> None:
         """Takes the messages from before this program began."""
         self.own_system = None if self.system else chat.system
-        self.tree, self.head, self.untold, self.when_full = Tree(said), chat.head_id, chat.untold, chat.when_full
+        self.tree, self.head, self.turns_left_out, self.when_full = (
+            Tree(utterances),
+            chat.head_id,
+            chat.untold,
+            chat.when_full,
+        )
         self.own_model = chat.model_key
 
     def forget(self) -> None:
         self.own_model = ""
-        self.own_system, self.tree, self.head, self.untold, self.when_full = None, Tree(()), None, 0, None
+        self.own_system, self.tree, self.head, self.turns_left_out, self.when_full = None, Tree(()), None, 0, None
 
     @property
     def instructions(self) -> str:
@@ -111,7 +116,7 @@ class Conversation:
         first = [Message("system", self.instructions)] if self.instructions else []
         before = turns(self.tree.path(question.parent_id))
         begun = [Message("assistant", so_far)] if so_far else []
-        messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.untold)
+        messages = without_oldest((*first, *before, Message("user", question.for_model), *begun), self.turns_left_out)
         tuning = self.tuning
         return GenerateRequest(
             tuple(Message(one.role, whole(one.content)) for one in messages),
@@ -125,10 +130,10 @@ class Conversation:
     @property
     def out_of_context(self) -> list[Utterance]:
         """The beginning of the branch that is no longer in the model's context."""
-        turns = [place for place, (asked, answered) in enumerate(pairwise(self.branch)) if is_turn(asked, answered)]
-        if not self.untold or not turns:
+        turns = [index for index, (asked, answered) in enumerate(pairwise(self.branch)) if is_turn(asked, answered)]
+        if not self.turns_left_out or not turns:
             return []
-        return self.branch[: turns[min(self.untold, len(turns)) - 1] + 2]
+        return self.branch[: turns[min(self.turns_left_out, len(turns)) - 1] + 2]
 
     def ask(self, text: str, attachments: tuple[Attachment, ...] = ()) -> Utterance:
         """A question after the head, which it becomes."""
@@ -138,30 +143,33 @@ class Conversation:
         """A new answer's node below this question, beside others there may be."""
         return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker, at=now()))
 
-    def rewrite(self, said: Utterance, text: str) -> Utterance:
+    def rewrite(self, utterance: Utterance, text: str) -> Utterance:
         """The user's own version of this answer, beside it."""
-        own = Utterance(next(IDS), said.parent_id, "assistant", text, said.speaker, now(), edited=len(text))
+        own = Utterance(next(IDS), utterance.parent_id, "assistant", text, utterance.speaker, now(), edited=len(text))
         return self._add(own)
 
-    def question(self, said: Utterance) -> Utterance | None:
+    def question(self, utterance: Utterance) -> Utterance | None:
         """The question that this answers; the message itself, if it is a question."""
-        asked = said if said.role == "user" else self.tree.nodes.get(said.parent_id or 0)
+        asked = utterance if utterance.role == "user" else self.tree.nodes.get(utterance.parent_id or 0)
         return asked if asked is not None and asked.role == "user" else None
 
     def last(self, role: Role | None = None) -> Utterance | None:
         """The last message of the branch, or of one role in it."""
-        return next((said for said in reversed(self.branch) if role in (None, said.role)), None)
+        return next((utterance for utterance in reversed(self.branch) if role in (None, utterance.role)), None)
 
     def counted(self, model: ModelCard) -> Stats:
         """The figures of the branch's last answer; none, if another model wrote it or the context was of another
         size."""
-        made = next((said.made for said in reversed(self.branch) if said.role == "assistant" and said.text), None)
+        made = next(
+            (utterance.made for utterance in reversed(self.branch) if utterance.role == "assistant" and utterance.text),
+            None,
+        )
         same = made is not None and (made.target, made.stats.context_max) == (model.name, model.context_max)
         return made.stats if made is not None and same else Stats()
 
-    def show(self, said: Utterance) -> None:
+    def show(self, utterance: Utterance) -> None:
         """The branch through this, as far as it was continued last."""
-        self.head = self.tree.tip(said.id)
+        self.head = self.tree.tip(utterance.id)
 
     def next_turn(self) -> int | None:
         """The end of the turn that follows the branch, where it was continued last; None where nothing does."""
@@ -169,31 +177,31 @@ class Conversation:
         if not below:
             return None
         question, *after = self.tree.path(self.tree.tip(below[-1]))[len(self.branch) :]
-        return [question, *takewhile(lambda said: said.role != "user", after)][-1].id
+        return [question, *takewhile(lambda utterance: utterance.role != "user", after)][-1].id
 
     def elsewhere(self) -> tuple[int, int]:
         """How many messages the tree has, on how many branches."""
         return len(self.tree), sum(1 for _ in self.tree.leaves())
 
-    def beside(self, said: Utterance, places: int) -> Utterance:
-        return self.tree.nodes[self.tree.beside(said.id, places)]
+    def beside(self, utterance: Utterance, steps: int) -> Utterance:
+        return self.tree.nodes[self.tree.beside(utterance.id, steps)]
 
-    def version(self, said: Utterance) -> tuple[int, int]:
+    def version(self, utterance: Utterance) -> tuple[int, int]:
         """The number of this version among its siblings, from one, and how many there are."""
-        siblings = self.tree.siblings(said.id)
-        return siblings.index(said.id) + 1, len(siblings)
+        siblings = self.tree.siblings(utterance.id)
+        return siblings.index(utterance.id) + 1, len(siblings)
 
-    def repeats(self, said: Utterance) -> bool:
+    def repeats(self, utterance: Utterance) -> bool:
         """Whether another version of it has the same text."""
-        others = (self.tree.nodes[one] for one in self.tree.siblings(said.id) if one != said.id)
-        return any(other.text == said.text for other in others)
+        others = (self.tree.nodes[one] for one in self.tree.siblings(utterance.id) if one != utterance.id)
+        return any(other.text == utterance.text for other in others)
 
-    def remove(self, said: Utterance) -> None:
+    def remove(self, utterance: Utterance) -> None:
         """Removes the message and all after it. As in the history, a head among them moves to where the chat was
         continued last before."""
-        self.tree.remove(said.id)
+        self.tree.remove(utterance.id)
         if self.head not in self.tree.nodes:
-            before = self.tree.nodes.get(said.parent_id or 0)
+            before = self.tree.nodes.get(utterance.parent_id or 0)
             self.head = self.tree.tip(before.id) if before else max(self.tree.nodes, default=None)
 
     def take_back(self, question: Utterance) -> None:
@@ -201,10 +209,10 @@ class Conversation:
         self.tree.remove(question.id)
         self.head = question.parent_id
 
-    def _add(self, said: Utterance) -> Utterance:
-        self.tree.add(said)
-        self.head = said.id
-        return said
+    def _add(self, utterance: Utterance) -> Utterance:
+        self.tree.add(utterance)
+        self.head = utterance.id
+        return utterance
 
 
 def turns(branch: Iterable[Utterance]) -> Iterator[Message]:

@@ -7,12 +7,12 @@ from localspec.history.text.lists import when
 from localspec.tui.chat.conversation import Utterance
 
 
-def details(said: Utterance) -> str:
+def details(utterance: Utterance) -> str:
     """The details, the most important first: a narrow screen cuts the end off."""
-    made, own = said.made, ["edited by you"] if said.edited else []
-    at = [when(said.at)] if said.at else []
+    made, own = utterance.made, ["edited by you"] if utterance.edited else []
+    at = [when(utterance.at)] if utterance.at else []
     if made is None:
-        return one_line(" · ".join([said.speaker, *own, f"{len(said.text):,} characters", *at]))
+        return one_line(" · ".join([utterance.speaker, *own, f"{len(utterance.text):,} characters", *at]))
     stats = made.stats
     parts = [
         " ".join(part for part in (made.target, made.quant, made.device) if part),

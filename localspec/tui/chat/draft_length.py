@@ -1,5 +1,5 @@
-"""Whether and how far answers are drafted for at present, and why `auto` does not: read from the last rounds. Knows no
-widget."""
+"""Whether answers are drafted at present, how many tokens at a time, and why `auto` drafts none: read from the last
+rounds. Knows no widget."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from statistics import mode
 
 from localspec.core.events import SpecCard, Step
 from localspec.core.sanitize import one_line
-from localspec.core.served import SERVER
+from localspec.core.server_speculation import SERVER
 from localspec.engine.drafters.table import EARLY_EXIT, MODEL, together
 from localspec.runtime.draft_choice import TURNED_OFF
 
@@ -52,7 +52,7 @@ def drafter(spec: SpecCard) -> str:
 
 
 def own_name(spec: SpecCard) -> str:
-    """The name without a look-up; beside one it is said that a model is a draft model."""
+    """The name without a look-up; beside one a model is named as a draft model."""
     if spec.kind == EARLY_EXIT.name and spec.exit_layer:
         return f"layers 1–{spec.exit_layer}" if spec.exit_layer > 1 else "layer 1"
     return MODEL.label(spec.name) if spec.kind == MODEL.name and spec.lookup else spec.name or spec.kind

@@ -1,4 +1,4 @@
-"""The chat's own words on their way to the history: questions at once, an answer as it grows and as it ended.
+"""Sends the chat to the history: questions at once, an answer as it grows and as it ended.
 
 Knows the engine's events and what the history's writer takes; no widgets and no database.
 """
@@ -17,7 +17,6 @@ from localspec.core.events import FinishReason, Notice, Ready, Stats, Step, Text
 from localspec.core.version import __version__
 from localspec.engine.drafters.table import spelling
 from localspec.history import (
-    Abandoned,
     Answer,
     Answered,
     Asked,
@@ -33,10 +32,12 @@ from localspec.history import (
     Removed,
     Setting,
     Shortened,
+    Sought,
     Titled,
     Unsent,
     Update,
     WhenFull,
+    Written,
     first_line,
     title_of,
 )
@@ -49,7 +50,7 @@ WHOLE = ("stop", "length")  # an answer that ended so is one, though it may be e
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
 TROUBLED_SECONDS = 1.0  # for one more try, where the last one failed
 NO_NAME = NewChat("")
-NOTHING_SAID: Mapping[str, Setting] = {}
+NO_PARAMS: Mapping[str, Setting] = {}
 
 
 class HistorySink(Protocol):
@@ -58,17 +59,16 @@ class HistorySink(Protocol):
     def start(self, tell: Callable[[Notice], object]) -> None: ...
     def post(self, update: Update) -> None: ...
     def steps(self, message_id: int) -> Sequence[Step]: ...
-    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None: ...
     @property
     def in_trouble(self) -> bool: ...
 
 
 class Noticed(Message):
-    """Carries a notice from outside of the screen to the user."""
+    """Carries a notice from outside of the screen to the user. `answers`: it is what came of what the user just did."""
 
-    def __init__(self, notice: Notice) -> None:
+    def __init__(self, notice: Notice, *, answers: bool = False) -> None:
         super().__init__()
-        self.notice = notice
+        self.notice, self.answers = notice, answers
 
 
 class Kept(Message):
@@ -92,12 +92,18 @@ class HistoryRecorder:
         self._answer: Utterance | None = None  # while it is being written
         self._begun, self._spent = "", Stats()  # of an answer that goes on: what there was of it before
         self._added = ""  # since then
+        self.unsent: tuple[Unsent, ...] = ()  # what is kept of the prompt
         self._steps: list[Step] = []
-        self._grown, self._has_place = 0, False  # by so many tokens since it was saved last
+        self._grown, self._is_stored = 0, False  # by so many tokens since it was saved last
 
     @property
     def keeps(self) -> bool:
         return self._sink is not None
+
+    @property
+    def can_keep(self) -> bool:
+        """Whether what is said now is written, as far as one knows."""
+        return self._sink is not None and not self._sink.in_trouble
 
     @property
     def model_key(self) -> str:
@@ -134,22 +140,24 @@ class HistoryRecorder:
         self._chat = msgspec.structs.replace(self._chat, system=system or None)
         self._post(Instructed(system or None))
 
-    def shorten(self, when_full: WhenFull | None, untold: int) -> None:
+    def shorten(self, when_full: WhenFull | None, turns_left_out: int) -> None:
         """Saves how this chat is shortened to its context: by which choice, and how many turns are left out."""
-        self._post(Shortened(when_full, untold))
+        self._post(Shortened(when_full, turns_left_out))
 
     def ask(self, question: Utterance, stats: Stats) -> None:
         """Saves a question at once, even while the answer before it is still being written: that one is then saved
         first."""
-        if self._answer is not None and not self._has_place:
+        if self._answer is not None and not self._is_stored:
             self._save(self._answer, stats)
         self._entitle(question)
+        self.unsent = ()  # the writer drops it with this
         chat = msgspec.structs.replace(self._chat, title=self.title or "")
         self._post(Asked(chat, question.text, question.id, question.parent_id, question.attachments))
 
     def _entitle(self, question: Utterance) -> None:
         """The chat's title: what was asked first, or first beyond a greeting."""
-        found = title_of(question.text) or next((name(one) for one in question.attachments), "")
+        files = [one.path for one in question.attachments if one.path]
+        found = title_of(question.text, files) or next((name(one) for one in question.attachments), "")
         if self.title is None:
             self.title = (found or first_line(question.text)) if self._titled else ""
             self._says_nothing = self._titled and not found
@@ -166,17 +174,17 @@ class HistoryRecorder:
         """Goes on in a chat that is called so."""
         self.title, self._says_nothing = title, self._titled and not title_of(title)
 
-    def answer(self, said: Utterance, params: Mapping[str, Setting] = NOTHING_SAID) -> None:
+    def answer(self, utterance: Utterance, params: Mapping[str, Setting] = NO_PARAMS) -> None:
         """Begins an answer, whose tokens are chosen with these `params`."""
-        self._answer, self._made = said, msgspec.structs.replace(self._author, params=dict(params))
+        self._answer, self._made = utterance, msgspec.structs.replace(self._author, params=dict(params))
         self._begun, self._spent, self._added = "", Stats(), ""
-        self._steps, self._grown, self._has_place = [], 0, False
+        self._steps, self._grown, self._is_stored = [], 0, False
 
-    def resume(self, said: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NOTHING_SAID) -> None:
+    def resume(self, utterance: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NO_PARAMS) -> None:
         """Continues an answer in its message; `before` are the rounds it has."""
-        self.answer(said, params)
-        self._begun, self._spent = said.text, said.made.stats if said.made else Stats()
-        self._steps, self._has_place = list(before), True
+        self.answer(utterance, params)
+        self._begun, self._spent = utterance.text, utterance.made.stats if utterance.made else Stats()
+        self._steps, self._is_stored = list(before), True
 
     def whole(self, stats: Stats) -> Stats:
         """The figures of the answer that is being written, with those of its part that was written before."""
@@ -205,22 +213,22 @@ class HistoryRecorder:
         if self._answer is None:
             return None
         answer, self._answer = self._answer, None
-        if reason not in WHOLE and not (self._has_place or self._added):
+        if reason not in WHOLE and not (self._is_stored or self._added):
             return None
         return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason))
 
-    def edit(self, said: Utterance) -> None:
+    def edit(self, utterance: Utterance) -> None:
         """The user's own version of an answer."""
-        self._post(Edited(said.text, said.id, said.parent_id or 0))
+        self._post(Edited(utterance.text, utterance.id, utterance.parent_id or 0))
 
     def show(self, head: int | None) -> None:
         """The branch that is shown."""
         self._post(Moved(head))
 
-    def remove(self, said: Utterance, head: int | None) -> None:
+    def remove(self, utterance: Utterance, head: int | None) -> None:
         """The message and all after it; what is shown then. A chat without a message has no title."""
         self.title = None if head is None else self.title
-        self._post(Removed(said.id))
+        self._post(Removed(utterance.id))
         self._post(Moved(head))
 
     def leave(self) -> None:
@@ -255,17 +263,25 @@ class HistoryRecorder:
         """The rounds of an answer that was kept before. Waits for the disk."""
         return self._sink.steps(message_id) if self._sink is not None else ()
 
-    def abandon(self, unsent: Unsent) -> None:
-        """Leaves the program with this in the prompt."""
-        if unsent.content.strip() or unsent.attachments:
-            self._post(Abandoned(unsent))
+    def keep_unsent(self, *unsent: Unsent, took: tuple[int, ...] = ()) -> None:
+        """This is in the prompt now; `took` are the ids of what was put there of an earlier program's."""
+        if took or unsent != self.unsent:
+            self.unsent = unsent
+            self._post(Written(unsent, took))
 
-    def take_unsent(self, chat_id: str | None, server: str) -> Unsent | None:
-        """What was left in this chat's prompt, or in that of a new one with this server. Waits for the disk."""
-        return self._sink.take_unsent(chat_id, server) if self._sink is not None else None
+    def leave_unsent(self, *unsent: Unsent) -> None:
+        """Leaves the chat, or the program, with this in the prompt."""
+        if unsent or self.unsent:
+            self.unsent = ()
+            self._post(Written(unsent, is_left=True))
+
+    def seek_unsent(self, server: str, tell: Callable[[tuple[Unsent, ...]], object]) -> None:
+        """Calls back with what was left in this chat's prompt, or in that of a new one with this server; from another
+        thread."""
+        self._post(Sought(server, tell))
 
     def _save(self, answer: Utterance, stats: Stats) -> Generation:
-        self._grown, self._has_place = 0, True
+        self._grown, self._is_stored = 0, True
         made = msgspec.structs.replace(self._made, stats=self.whole(stats))
         text = self._begun + self._added
         self._post(Answered(Answer(text, made, tuple(self._steps)), answer.id, answer.parent_id or 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localspec.core.events import DrafterSums, ModelCard, SpecCard, Stats
 from localspec.core.sanitize import one_line
-from localspec.core.served import is_served, speculation
+from localspec.core.server_speculation import is_served, speculation
 from localspec.core.sizes import size_words
 from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import drafting
@@ -61,13 +61,13 @@ def drafted(stats: Stats) -> list[tuple[str, str]]:
     if not stats.draft_n:
         return []
     accepted, rejected, ignored = stats.draft_n_accepted, stats.draft_n_rejected, stats.draft_n_ignored
-    places = " · ".join(f"{100 * share:.0f} %" for share in stats.accept_per_pos)
+    positions = " · ".join(f"{100 * share:.0f} %" for share in stats.accept_per_pos)
     return [
         *gained(stats),
         ("drafted", f"{stats.draft_n:,}: {accepted:,} accepted, {rejected:,} rejected, {ignored:,} unused"),
         *[(one_line(kind_name(kind)), counted(sums)) for kind, sums in sorted(stats.by_drafter.items())],
         ("accepted", f"{100 * stats.acceptance_rate:.0f} %" if stats.acceptance_rate is not None else ""),
-        ("by position", places),
+        ("by position", positions),
     ]
 
 

@@ -44,7 +44,7 @@ class Measured(msgspec.Struct, frozen=True):
 def arguments(load: LoadRequest) -> list[str]:
     """The arguments of the bench command for this model as it is loaded."""
     weights = load.weights
-    said: dict[str, object] = {
+    options: dict[str, object] = {
         "--draft": load.draft,
         "--k": load.k,
         "--quant": weights.weight_format,
@@ -57,7 +57,7 @@ def arguments(load: LoadRequest) -> list[str]:
         "-r": REPEATS,
         "-o": "jsonl",
     }
-    flags = [word for flag, value in said.items() if value is not None for word in (flag, str(value))]
+    flags = [word for flag, value in options.items() if value is not None for word in (flag, str(value))]
     flags += ["--draft-quant", weights.draft_format] if weights.draft_format != "auto" else []
     flags += ["--keep-head"] * weights.keep_head + ["--no-folding"] * (not load.folding)
     return ["bench", *flags, "--", load.model]
@@ -117,8 +117,8 @@ def progress(event: Loading, ends: str) -> str:
 def as_text(found: Measured) -> str:
     head = ("", "k", "tok/s", "× plain", "accepted", "same text")
     rows = [head, *map(cells, found.rows)]
-    said = f"{one_line(found.model)} · {one_line(found.quant)} · greedy · {TOKENS} tokens an answer"
-    return "\n".join([said, columns(rows, right={2, 3, 4}), *map(one_line, found.notes)])
+    title = f"{one_line(found.model)} · {one_line(found.quant)} · greedy · {TOKENS} tokens an answer"
+    return "\n".join([title, columns(rows, right={2, 3, 4}), *map(one_line, found.notes)])
 
 
 def cells(row: Row) -> tuple[str, ...]:

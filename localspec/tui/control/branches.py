@@ -17,7 +17,7 @@ from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.details import details
 from localspec.tui.control.commands import escape_slash, find, parse
 from localspec.tui.control.copies import Copies
-from localspec.tui.control.lent import Lent
+from localspec.tui.control.message_edit import MessageEdit
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
 from localspec.tui.keys.key_names import keys_of, shown
@@ -41,7 +41,8 @@ LETTERS = (  # with what each does, in so few words that all fit in 80 columns
 OF_ANSWERS = {"code", "branch", "tokens"}
 LEAVING = {"msg.edit", "msg.retry", "msg.branch"}  # after which nothing is pointed at
 NOT_EMPTY = "Letters act on a message while the prompt is empty."
-DELETE_SECONDS = 2.0
+DELETE_SECONDS = 4.0  # to read it
+AGAIN = "again?"  # in the line of keys, as wide as the word that it replaces
 DELETE_AGAIN = "Press {msg.delete} again to delete this message and all messages after it."
 NO_ATTACHMENTS = "An answer is text only: remove the attachments first (Backspace at the beginning)."
 REWRITTEN = "Kept as another version. Your next message goes on from it; /continue lets the model write on."
@@ -61,17 +62,17 @@ class Branches:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
         self.prompt, self.turns = parts.state.prompt, turns
-        self.lent = Lent(self.prompt)
+        self.message_edit = MessageEdit(self.prompt)
         self.letters: Mapping[str, Callable[[Utterance], object]] = {  # what each does to the message pointed at
-            "msg.copy": lambda said: copies.take(said.text),
+            "msg.copy": lambda utterance: copies.take(utterance.text),
             "msg.code": copies.copy_code,
             "msg.edit": self.edit,
             "msg.retry": self.retry,
             "msg.branch": self.branch,
-            "msg.older": lambda said: self.switch(said, -1),
-            "msg.newer": lambda said: self.switch(said, 1),
+            "msg.older": lambda utterance: self.switch(utterance, -1),
+            "msg.newer": lambda utterance: self.switch(utterance, 1),
             "msg.tokens": self.show_tokens,
-            "msg.stats": lambda said: self.feedback.hint(details(said)),
+            "msg.stats": lambda utterance: self.feedback.hint(details(utterance)),
             "msg.files": self.view_files,
             "msg.delete": self.delete,
         }
@@ -96,9 +97,9 @@ class Branches:
     def move(self, direction: int) -> None:
         """Moves the cursor to the message before or after; to the last one, if none was selected."""
         branch = self.conversation.branch
-        place = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
+        index = branch.index(self.at) + direction if self.at in branch else len(branch) - 1
         if branch:
-            self.cursor = branch[max(0, min(place, len(branch) - 1))].id
+            self.cursor = branch[max(0, min(index, len(branch) - 1))].id
             if self.prompt.text:
                 self.feedback.hint(NOT_EMPTY)
             elif self.screen.app.is_inline:  # which has no line of keys
@@ -106,29 +107,38 @@ class Branches:
 
     def letter_keys(self) -> list[LineKey]:
         """The letters that do something with the message pointed at; none while there is none."""
-        if (said := self.at) is None or self.prompt.text:
+        if (utterance := self.at) is None or self.prompt.text:
             return []
-        lacks = OF_ANSWERS if said.role == "user" else set[str]()
-        if self.conversation.version(said)[1] < 2:
+        lacks = OF_ANSWERS if utterance.role == "user" else set[str]()
+        if self.conversation.version(utterance)[1] < 2:
             lacks = lacks | {"version"}
-        if not said.attachments:
+        if not utterance.attachments:
             lacks = lacks | {"files"}
         found: dict[str, list[str]] = {}
         for one in LETTERS:
             if one.description not in lacks:
-                found.setdefault(one.description, []).append(str(one.id))
+                word = AGAIN if one.id == "msg.delete" and self.asks_to_delete else one.description
+                found.setdefault(word, []).append(str(one.id))
         names = {what: " ".join(shown(self.screen, id) for id in ids) for what, ids in found.items()}
         return [letter(keys_of(self.screen, ids[0])[0], names[what], what) for what, ids in found.items()]
 
+    @property
+    def asks_to_delete(self) -> bool:
+        """Whether a second press deletes the message pointed at."""
+        return self.feedback.status.hint == self.feedback.with_keys(DELETE_AGAIN)
+
     def claims(self, event: Key) -> bool:
         """A letter with the prompt empty. Any other leaves the message and is typed."""
-        said, letter = self.at, next((name for name in self.letters if event.key in keys_of(self.screen, name)), "")
-        if said is None or not (letter or event.character):
+        utterance, letter = (
+            self.at,
+            next((name for name in self.letters if event.key in keys_of(self.screen, name)), ""),
+        )
+        if utterance is None or not (letter or event.character):
             return False
         if not letter or letter in LEAVING:
             self.cursor = None
         if letter:
-            self.screen.call_later(self.letters[letter], said)
+            self.screen.call_later(self.letters[letter], utterance)
         return bool(letter)
 
     async def point(self) -> None:
@@ -148,9 +158,9 @@ class Branches:
 
     # --- steps in the tree
 
-    async def retry(self, said: Utterance | None = None) -> None:
+    async def retry(self, utterance: Utterance | None = None) -> None:
         """Regenerates this answer, or the last one, and keeps the old one."""
-        last = said or self.conversation.last()
+        last = utterance or self.conversation.last()
         question = self.conversation.question(last) if last else None
         if question is None:
             self.feedback.hint("There is no answer to regenerate.")
@@ -162,25 +172,25 @@ class Branches:
             if is_other:
                 self.feedback.hint(self.feedback.with_keys(RETRIED))
 
-    def edit(self, said: Utterance | None = None) -> None:
+    def edit(self, utterance: Utterance | None = None) -> None:
         """Bring a message into the prompt, this or the last question: what is sent then stands beside it."""
-        edited = said or self.conversation.last("user")
+        edited = utterance or self.conversation.last("user")
         if edited is None:
             self.feedback.hint("There is no message to edit.")
         elif self.turns.is_free():
             self.begin_edit(edited)
 
-    def begin_edit(self, said: Utterance) -> None:
-        self.edited, self.cursor = said, None
-        title = EDITING if said.role == "user" else EDITING_ANSWER
-        self.lent.lend(said.text, said.attachments, self.feedback.with_keys(title))
-        self.prompt.text_only = said.role == "assistant"
+    def begin_edit(self, utterance: Utterance) -> None:
+        self.edited, self.cursor = utterance, None
+        title = EDITING if utterance.role == "user" else EDITING_ANSWER
+        self.message_edit.lend(utterance.text, utterance.attachments, self.feedback.with_keys(title))
+        self.prompt.text_only = utterance.role == "assistant"
         self.screen.refresh_bindings()
 
     def end_edit(self) -> None:
         """Ends editing; the prompt's earlier text returns."""
         self.edited = None
-        self.lent.end()
+        self.message_edit.end()
         self.screen.refresh_bindings()
 
     @property
@@ -218,16 +228,16 @@ class Branches:
 
     def command_behind(self, text: str) -> str:
         """The command in a text that is a turn taken back and then `/redo`, as the hint says: the turn stays."""
-        command = self.lent.typed_behind(text) if self.edited is None else ""
-        if command and self.lent.message is not None and (typed := parse(command)) and find(typed[0]):
-            self.prompt.give(self.lent.message.text)
+        command = self.message_edit.typed_behind(text) if self.edited is None else ""
+        if command and self.message_edit.message is not None and (typed := parse(command)) and find(typed[0]):
+            self.prompt.give(self.message_edit.message.text)
             return command
         return ""
 
     def sent(self) -> None:
         """A message was sent. One that was lent is no longer; one that came back into the prompt stays there."""
-        if self.lent.message is not None and not self.prompt.text:
-            self.lent.end()
+        if self.message_edit.message is not None and not self.prompt.text:
+            self.message_edit.end()
 
     def leave(self) -> None:
         """Ends editing and selecting when another chat is opened."""
@@ -238,32 +248,32 @@ class Branches:
         """What is lent to the prompt leaves it: the branch is another now."""
         if self.edited is not None:
             self.end_edit()
-        self.lent.put_away()
+        self.message_edit.put_away()
 
-    async def branch(self, said: Utterance | None = None) -> None:
+    async def branch(self, utterance: Utterance | None = None) -> None:
         """Go on from this answer, or from the last one."""
-        answer = said or self.conversation.last("assistant")
+        answer = utterance or self.conversation.last("assistant")
         if answer is None or answer.role != "assistant":
             self.feedback.hint(self.feedback.with_keys(NO_BRANCH))
         elif self.turns.is_free():
             await self.go(answer.id)
             self.feedback.hint("Your next message continues from here.")
 
-    async def switch(self, said: Utterance, places: int) -> None:
+    async def switch(self, utterance: Utterance, steps: int) -> None:
         """Shows another version of this message, and what followed it."""
-        other = self.conversation.beside(said, places)
-        if other is said:
-            self.feedback.hint("There is no version before this one." if places < 0 else "This is the last version.")
+        other = self.conversation.beside(utterance, steps)
+        if other is utterance:
+            self.feedback.hint("There is no version before this one." if steps < 0 else "This is the last version.")
         elif self.turns.is_free():
             await self.show_at(other)
 
-    async def show_at(self, said: Utterance) -> None:
+    async def show_at(self, utterance: Utterance) -> None:
         """The branch through this message, as far as it was continued last, with the message in sight."""
-        self.conversation.show(said)
+        self.conversation.show(utterance)
         self.recorder.show(self.conversation.head)
-        await self.transcript.show(self.conversation.branch, near=said)
+        await self.transcript.show(self.conversation.branch, near=utterance)
         self.state.show_figures()
-        self.cursor = said.id
+        self.cursor = utterance.id
 
     def show_tree(self) -> None:
         """All branches, to go to a message of one."""
@@ -276,29 +286,28 @@ class Branches:
 
     async def jump(self, message_id: int | None) -> None:
         """Goes to this message, wherever in the tree it is."""
-        said = self.conversation.tree.nodes.get(message_id or 0)
-        if said is None:
+        utterance = self.conversation.tree.nodes.get(message_id or 0)
+        if utterance is None:
             return
-        if said in self.conversation.branch:
-            self.cursor = said.id
+        if utterance in self.conversation.branch:
+            self.cursor = utterance.id
         elif self.turns.is_free():
             self.give_back()
-            await self.show_at(said)
+            await self.show_at(utterance)
 
-    async def delete(self, said: Utterance) -> None:
+    async def delete(self, utterance: Utterance) -> None:
         """Delete the message, when asked a second time, and all that was said after it."""
         if not self.turns.is_free():
             return
-        again = self.feedback.with_keys(DELETE_AGAIN)
-        if self.feedback.status.hint != again:
-            self.feedback.hint(again, DELETE_SECONDS)
+        if not self.asks_to_delete:
+            self.feedback.hint(self.feedback.with_keys(DELETE_AGAIN), DELETE_SECONDS)
             return
         self.feedback.status.end_hint()
         self.cursor = None
-        self.conversation.remove(said)
+        self.conversation.remove(utterance)
         if self.edited is not None and self.edited.id not in self.conversation.tree.nodes:
             self.end_edit()
-        self.recorder.remove(said, self.conversation.head)
+        self.recorder.remove(utterance, self.conversation.head)
         self.drop_figures()
         await self.turns.show_branch()
 
@@ -312,17 +321,17 @@ class Branches:
 
     def drop_figures(self) -> None:
         """Clears the figures of an answer that is not shown any more."""
-        if self.turns.measured not in {said.id for said in self.conversation.branch}:
+        if self.turns.measured not in {utterance.id for utterance in self.conversation.branch}:
             self.state.forget_figures()
 
     # --- what it says
 
-    def show_tokens(self, said: Utterance) -> None:
-        if said.role == "assistant":
-            self.transcript.answer(said).turn()
+    def show_tokens(self, utterance: Utterance) -> None:
+        if utterance.role == "assistant":
+            self.transcript.answer(utterance).turn()
 
-    def view_files(self, said: Utterance) -> None:
-        if said.attachments:
-            self.screen.post_message(Chips.Opened(said.attachments))
+    def view_files(self, utterance: Utterance) -> None:
+        if utterance.attachments:
+            self.screen.post_message(Chips.Opened(utterance.attachments))
         else:
             self.feedback.hint("Nothing is attached to this message.")

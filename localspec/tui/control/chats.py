@@ -10,24 +10,29 @@ from functools import partial
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice, Step
 from localspec.core.requests import Reference
-from localspec.core.sanitize import clean, one_line
+from localspec.core.sanitize import one_line
 from localspec.core.whole_file import save
 from localspec.history import Format, OpenChat, export
 from localspec.history.export import left_out
 from localspec.history.text.lists import count
 from localspec.tui.chat.chat_store import ChatStore
-from localspec.tui.chat.past import record, remembered, title
+from localspec.tui.chat.saved_chat import record, remembered, title
 from localspec.tui.control import export_file
 from localspec.tui.control.branches import Branches
-from localspec.tui.control.finding import Finding
+from localspec.tui.control.find import Finding
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.turns import Turns
+from localspec.tui.control.unsent import UnsentText
 from localspec.tui.panels.field import LONGEST
 from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
-UNSENT = "What you wrote in this chat and was not sent is in the prompt again."
-NOTHING_SAID = "This chat is empty: there is nothing to export."
+NOTHING_TO_EXPORT = "This chat is empty: there is nothing to export."
+UNANSWERED = "This message had no answer when the chat was opened. {retry} asks for one."
+STOPS = (
+    "In this chat, a message that does not fit into the context stays unanswered, as you chose. "
+    "/set context_overflow=ask asks again."
+)
 
 
 class Chats:
@@ -43,6 +48,7 @@ class Chats:
         self.turns, self.branches, self.opened, self.tuning = turns, branches, opened, parts.tuning
         self.store = ChatStore(kept=self.recorder.keeps, tell=self.feedback.tell)
         self.sidebar, self.finding = Sidebar(self.store), Finding(parts)
+        self.unsent = UnsentText(parts, branches)
 
     # --- another chat
 
@@ -51,10 +57,14 @@ class Chats:
         await self.transcript.begin(title(past) if past else "", self.conversation.branch)
         self.transcript.anchor()
         await self.transcript.grey(self.conversation.out_of_context)
+        if (last := self.conversation.last()) is not None and last.role == "user":
+            why = f" {STOPS}" if self.conversation.when_full == "stop" else ""
+            await self.feedback.note(self.feedback.with_keys(UNANSWERED) + why)
 
     async def begin(self) -> None:
         await self.turns.take_back()
         await self.turns.break_off()
+        self.unsent.leave(takes_along=True)
         self.recorder.leave()
         self.conversation.forget()
         await self.begin_with(None)
@@ -63,6 +73,7 @@ class Chats:
         """Go on in a chat that was kept; what waits to be asked in this one goes back to the prompt."""
         await self.turns.take_back()
         await self.turns.break_off()
+        self.unsent.leave()
         self.recorder.open(past.chat)
         self.conversation.recall(past.chat, remembered(past))
         for notice in self.tuning.begin_preset(None, past.chat.preset):
@@ -73,7 +84,6 @@ class Chats:
     async def begin_with(self, past: OpenChat | None) -> None:
         """The screen as it is at the start, whatever was said in another chat."""
         self.feedback.status.end_hint()
-        self.branches.leave()
         self.finding.close()
         self.state.forget_figures()
         if self.state.phase == "idle":
@@ -84,19 +94,7 @@ class Chats:
         self.turns.locate()
         await self.show(past)
         self.screen.refresh_bindings()
-        self.put_back(past)
-
-    def put_back(self, past: OpenChat | None) -> None:
-        """Looks for what was not sent in this chat, or in a new one, when the program was left."""
-        if self.recorder.keeps:
-            self.work(partial(self.fetch_unsent, past.chat.id if past else None), "unsent")
-
-    async def fetch_unsent(self, chat_id: str | None) -> None:
-        unsent = await asyncio.to_thread(self.recorder.take_unsent, chat_id, self.tuning.server)
-        if unsent is not None:
-            self.state.prompt.give(clean(unsent.content), unsent.attachments)
-            if self.state.phase != "gone":  # that nothing answers is the news then
-                self.feedback.hint(UNSENT)
+        self.unsent.seek(silent=past is not None and past.chat.id == self.chat_id)
 
     def rename(self, argument: str) -> None:
         """/rename"""
@@ -149,8 +147,8 @@ class Chats:
     async def open_at(self, past: OpenChat, message_id: int | None, words: str) -> None:
         """The chat, at the words in this message if there is one."""
         await self.open(past)
-        if said := self.conversation.tree.nodes.get(message_id or 0):
-            await self.finding.open_at(said, words)
+        if utterance := self.conversation.tree.nodes.get(message_id or 0):
+            await self.finding.open_at(utterance, words)
 
     async def delete(self, *chat_ids: str) -> None:
         """The running chat is left before it is deleted."""
@@ -189,22 +187,22 @@ class Chats:
 
     async def export_chat(self, kind: Format, where: str, typed: str) -> None:
         held = record(self.conversation, self.state.title, self.recorder.model_key)
-        seen = {said.id: (*said.rounds,) for said in self.conversation.tree.nodes.values()}
+        seen = {utterance.id: (*utterance.rounds,) for utterance in self.conversation.tree.nodes.values()}
 
         def rounds(number: int) -> tuple[Step, ...]:
             return seen[number] or (*self.recorder.rounds(number),)
 
         def write() -> str:
             text, whole = self.kept_text(kind) or (export(held, rounds, kind), held)
-            path = export_file.place(where, whole.chat.title, kind)
+            path = export_file.target(where, whole.chat.title, kind)
             save(path, text)
             rest = left_out(whole, "/export json") if kind == "md" else ""
             return f"This chat is now in {path.absolute()}\n{rest}".strip()
 
         try:
             if not held.tree.nodes:
-                raise UsageError(NOTHING_SAID)
-            self.feedback.tell(Notice("info", "exported", await asyncio.to_thread(write)))
+                raise UsageError(NOTHING_TO_EXPORT)
+            self.feedback.answer(Notice("info", "exported", await asyncio.to_thread(write)))
         except LocalspecError as fault:
             self.feedback.give_back(typed)
             self.feedback.warn(fault)

@@ -8,7 +8,7 @@ from inspect import isawaitable
 
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
-from localspec.tui.control import on_server
+from localspec.tui.control import server_limits
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.command_search import unknown
 from localspec.tui.control.commands import Command, Known, escape_slash, find, parse, unescape_slash
@@ -64,7 +64,7 @@ class CommandLine:
             return
         self.feedback.command = text
         try:
-            if lack := on_server.lack(command.name, self.tuning.server):
+            if lack := server_limits.lack(command.name, self.tuning.server):
                 self.feedback.refuse(lack)
             elif argument and not command.argument:
                 self.feedback.refuse(f"/{name} takes no argument.")
@@ -80,10 +80,10 @@ class CommandLine:
 
     def doubt(self, message: Prompt.Doubted) -> None:
         """Asks whether a message goes as it is, whose files are none; it stays in the prompt until then."""
-        from localspec.tui.screens.asking import Asking, Reply
+        from localspec.tui.screens.dialog import Dialog, Reply
 
-        asking = Asking(SEND_AS_TEXT, message.sentences, [Reply("send", "Send as text")])
-        self.screen.app.push_screen(asking, lambda reply: self.feedback.prompt.post_sent() if reply else None)
+        dialog = Dialog(SEND_AS_TEXT, message.sentences, [Reply("send", "Send as text")])
+        self.screen.app.push_screen(dialog, lambda reply: self.feedback.prompt.post_sent() if reply else None)
 
     def attach(self, argument: str) -> None:
         """/attach"""
@@ -109,7 +109,7 @@ class CommandLine:
             prompt.clear()
             prompt.give(f"/{command.name} ")
             prompt.focus()
-        elif lack := on_server.lack(command.name, self.tuning.server):
+        elif lack := server_limits.lack(command.name, self.tuning.server):
             self.feedback.refuse(lack)
         else:
             self.screen.call_later(self.run, command, "")

@@ -94,4 +94,4 @@ def of_word(command: Command, word: str) -> int:
         bool(re.search(rf"\b{re.escape(word)}", says)),
         any(word in one for one in (*command.names, *words)),
     )
-    return next((len(ways) - place for place, is_so in enumerate(ways) if is_so), 0)
+    return next((len(ways) - index for index, is_so in enumerate(ways) if is_so), 0)

@@ -25,7 +25,9 @@ class Copies:
         if what not in {"", "code", "all"}:
             self.feedback.refuse("Use /copy, /copy code or /copy all.")
         elif what == "all" and self.conversation.branch:
-            self.take("\n\n".join(f"{said.speaker}:\n{said.for_model}" for said in self.conversation.branch))
+            self.take(
+                "\n\n".join(f"{utterance.speaker}:\n{utterance.for_model}" for utterance in self.conversation.branch)
+            )
         elif answer is None:
             self.feedback.hint("There is nothing to copy.")
         elif what == "code":
@@ -33,10 +35,10 @@ class Copies:
         else:
             self.take(answer.text)
 
-    def copy_code(self, said: Utterance) -> None:
+    def copy_code(self, utterance: Utterance) -> None:
         from localspec.tui.markdown.parser import code_blocks  # imports Markdown's parser
 
-        if blocks := code_blocks(said.text):
+        if blocks := code_blocks(utterance.text):
             self.take(blocks[-1])
         else:
             self.feedback.hint("There is no code block in it.")

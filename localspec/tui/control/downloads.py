@@ -15,10 +15,10 @@ from textual.message import Message
 from textual.screen import ModalScreen
 
 from localspec.core.sanitize import one_line
-from localspec.hub.asked import asked_repository
+from localspec.hub.request import asked_repository
 from localspec.models import hub_cache
 from localspec.tui.control.parts import Parts
-from localspec.tui.screens.asking import Asking, Reply
+from localspec.tui.screens.dialog import Dialog, Reply
 
 if TYPE_CHECKING:
     from localspec.hub.queue import Download
@@ -61,7 +61,7 @@ class Downloads:
         self.arrived, self.page, self.delete_parts = arrived, page, delete_parts
         self.is_made = False
         self.states: dict[str, str] = {}  # of each download, as it was last heard
-        self.unsaid: list[str] = []  # complete since a question is open
+        self.unreported: list[str] = []  # complete since a question is open
         self.listens = False
 
     @cached_property
@@ -85,7 +85,7 @@ class Downloads:
             self.state.show_info()
         before, self.states[item.key] = self.states.get(item.key), item.state
         if item.state == "done" and before != "done":
-            self.unsaid.append(item.request.repo)
+            self.unreported.append(item.request.repo)
             self.offer_all()
             self.arrived(item.request.repo)
 
@@ -96,8 +96,8 @@ class Downloads:
             self.listens = True
             app.screen_change_signal.subscribe(self.screen, self.offer_all)
         if not isinstance(app.screen, ModalScreen):
-            while self.unsaid:
-                self.offer(self.unsaid.pop(0))
+            while self.unreported:
+                self.offer(self.unreported.pop(0))
 
     def offer(self, repo: str) -> None:
         """Says that a model is there. No focus moves."""
@@ -115,11 +115,11 @@ class Downloads:
         if is_here(plan):
             lines = [HERE, *map(repository_line, filter(None, (plan.target, plan.drafter)))]
             replies = [Reply(LOAD, "Load it"), Reply(PAGE, "See its page")]
-            asking = Asking(request.repo, lines, replies)
+            dialog = Dialog(request.repo, lines, replies)
         else:
             replies = [Reply(value, words) for value, words in choices(plan)]
-            asking = Asking(f"Download {request.repo}?", plan_lines(plan), replies)
-        self.screen.app.push_screen(asking, partial(self.begin, planned))
+            dialog = Dialog(f"Download {request.repo}?", plan_lines(plan), replies)
+        self.screen.app.push_screen(dialog, partial(self.begin, planned))
 
     def begin(self, planned: Planned, reply: str | None) -> None:
         from localspec.hub.queue import Download
@@ -149,7 +149,7 @@ class Downloads:
         replies = [Reply(KEEP, "Cancel it and keep the parts: a later download continues")]
         if not hub_cache.has_commit(item.request.repo):  # else another version would go with them
             replies.append(Reply(DELETE, "Cancel it and delete the parts"))
-        self.screen.app.push_screen(Asking("Cancel this download?", lines, replies), partial(self.drop, item))
+        self.screen.app.push_screen(Dialog("Cancel this download?", lines, replies), partial(self.drop, item))
 
     def drop(self, item: Download, reply: str | None) -> None:
         if reply is not None:

@@ -12,7 +12,7 @@ from localspec.engine.drafters.table import spelling
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.draft_choice import TURNED_OFF
 from localspec.tui.chat.draft_length import drafting, why_off
-from localspec.tui.control import on_server
+from localspec.tui.control import server_limits
 from localspec.tui.control.models import Models
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
@@ -20,7 +20,7 @@ from localspec.tui.screens.drafters import DraftersScreen
 
 NOT_YET = "The model is not loaded yet."
 NONE_KNOWN = "No draft model is known for it, so it runs at its normal speed."
-SAID = {"": NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off."}
+SENTENCES = {"": NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off."}
 
 
 class Drafters:
@@ -35,7 +35,7 @@ class Drafters:
         spec = self.state.spec
         if spec is not None and spec.kind == "off" and not self.state.drafter_failed:
             if self.tuning.server:
-                self.feedback.refuse(on_server.lack("draft", self.tuning.server))
+                self.feedback.refuse(server_limits.lack("draft", self.tuning.server))
             else:
                 self.show()
         else:
@@ -67,7 +67,7 @@ class Drafters:
         if spec.kind != "off":
             pauses = f" ({why})" if (why := why_off(spec, self.state.rounds)) else ""
             return f"Now: {drafting(spec, self.state.rounds)}{pauses}"
-        return SAID.get(spec.reason) or f"Nothing drafts: {one_line(spec.reason)}."
+        return SENTENCES.get(spec.reason) or f"Nothing drafts: {one_line(spec.reason)}."
 
     def look(self, page: DraftersScreen, name: str, quant: str, now: tuple[str | None, Stats]) -> None:
         """Runs in a thread. `now`: what drafts at present, and the figures of the last answer."""

@@ -12,7 +12,7 @@ LONGEST_NAME = 50  # letters; a title has more, and a file name at most 255 byte
 NO_WORD = re.compile(r"[^\w]+")
 
 
-def place(typed: str, title: str, ending: str) -> Path:
+def target(typed: str, title: str, ending: str) -> Path:
     """The typed path, or a name of ours in that folder or the current one; with -2, -3 … where the name is in use."""
     path = Path(os.path.expanduser(typed))
     return free(path / name(title, ending) if os.path.isdir(path) else path)

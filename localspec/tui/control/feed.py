@@ -10,7 +10,7 @@ from typing import Protocol
 from textual.message import Message
 
 from localspec.core.events import AnyEvent, Done, Failure
-from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecWish
+from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecOptions
 
 
 class Engine(Protocol):
@@ -19,7 +19,7 @@ class Engine(Protocol):
     def start(self) -> None: ...
     def events(self) -> Iterator[AnyEvent]: ...
     def ask(self, request: GenerateRequest) -> object: ...
-    def steer(self, wish: SpecWish) -> None: ...
+    def steer(self, options: SpecOptions) -> None: ...
     def change_drafter(self, asked: ChangeDrafter) -> None: ...
     def cancel(self) -> None: ...
     def close(self) -> None: ...
@@ -64,9 +64,9 @@ class Feed:
         with suppress(OSError):  # a pipe to a child that is gone; its end arrives as an event
             self.engine.ask(request)
 
-    def steer(self, wish: SpecWish) -> None:
+    def steer(self, options: SpecOptions) -> None:
         with suppress(OSError):
-            self.engine.steer(wish)
+            self.engine.steer(options)
 
     def change_drafter(self, asked: ChangeDrafter) -> None:
         with suppress(OSError):

@@ -19,14 +19,14 @@ from localspec.tui.transcript.transcript import Transcript
 
 
 class Feedback:
-    """`command` is the one that runs now, as it was typed: one that is refused goes back into the prompt. `said`: what
-    was said of how models load, in this session."""
+    """`command` is the one that runs now, as it was typed: one that is refused goes back into the prompt.
+    `shown_notices`: those on how models load that this session has shown."""
 
     command = ""
 
     def __init__(self, screen: Screen[None], state: ChatState, transcript: Transcript) -> None:
         self.screen, self.state, self.transcript = screen, state, transcript
-        self.said: set[tuple[str, str, str]] = set()
+        self.shown_notices: set[tuple[str, str, str]] = set()
 
     @property
     def status(self) -> StatsLine:
@@ -36,9 +36,9 @@ class Feedback:
     def prompt(self) -> Prompt:
         return self.state.prompt
 
-    def hint(self, text: str, seconds: float | None = None) -> None:
-        """A sentence in the state line."""
-        self.status.give_hint(text, seconds)
+    def hint(self, text: str, seconds: float | None = None, *, stays: bool = False) -> None:
+        """A sentence in the state line; `stays`: whatever the engine does meanwhile."""
+        self.status.give_hint(text, seconds, stays=stays)
 
     def with_keys(self, text: str) -> str:
         """The text, in which an id in braces stands for its key."""
@@ -62,33 +62,38 @@ class Feedback:
         """Called from any thread."""
         self.screen.post_message(Noticed(notice))
 
+    def answer(self, notice: Notice) -> None:
+        """What has come of what the user just did. Called from any thread."""
+        self.screen.post_message(Noticed(notice, answers=True))
+
     def warn(self, fault: LocalspecError) -> None:
-        """Called from any thread."""
-        self.tell(Notice("warning", fault.code, fault.message, fault.hint))
+        """Why what the user just did has failed. Called from any thread."""
+        self.answer(Notice("warning", fault.code, fault.message, fault.hint))
 
     async def remark(self, notice: Notice) -> None:
         """Adds what the engine says: how a model is loaded once a session."""
         if self.state.phase != "loading":
             await self.inform(notice)
-        elif (news := (self.state.tuning.name, notice.code, notice.message)) not in self.said:
-            self.said.add(news)
+        elif (news := (self.state.tuning.name, notice.code, notice.message)) not in self.shown_notices:
+            self.shown_notices.add(news)
             await self.inform(notice)
 
-    async def inform(self, notice: Notice) -> None:
-        """Adds a notice to the transcript, unless the same one is its last line."""
+    async def inform(self, notice: Notice, *, answers: bool = False) -> None:
+        """Adds a notice to the transcript, unless the same one is its last line. `answers`: as `show` has it."""
         note = Note(self.words(f"{notice.message} {notice.hint}".strip()), level=notice.level)
         last = next(reversed(self.transcript.children), None)
-        if isinstance(last, Note) and last.said == note.said:
+        if not isinstance(last, Note) or last.text != note.text:
+            await self.show(note, answers=answers)
+        elif answers:
             self.transcript.anchor()
-        else:
-            await self.show(note)
 
     async def note(self, text: str) -> None:
-        await self.show(Note(text))
+        """Adds what a command says."""
+        await self.show(Note(text), answers=True)
 
-    async def show(self, widget: Widget) -> None:
-        """Add to the transcript, and bring it into sight: a message that waits stays last, and a note comes before an
-        answer not begun."""
+    async def show(self, widget: Widget, *, answers: bool = False) -> None:
+        """Add to the transcript: a message that waits stays last, and a note comes before an answer not begun. What
+        `answers` a command is brought into sight; nothing else moves what the user reads."""
         if not self.transcript.is_attached:  # the app is ending: Textual takes no more widgets
             return
         answer, queued = self.state.answer, self.state.queued
@@ -96,4 +101,5 @@ class Feedback:
         waiting = self.transcript.widget(queued) if queued is not None else None
         later = next((w for w in (unbegun, waiting) if w is not None and w.is_attached), None)
         await self.transcript.mount(widget, before=later)
-        self.transcript.anchor()
+        if answers:
+            self.transcript.anchor()

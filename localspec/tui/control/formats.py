@@ -12,7 +12,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.history.text.columns import columns
 from localspec.loading.fit import FitReport, FormatFit
-from localspec.tui.control.what_fits import report_of
+from localspec.tui.control.fit_report import report_of
 
 LOADED = "●"
 HOW = "Load one: /quant {name}"

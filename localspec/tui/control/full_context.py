@@ -8,25 +8,27 @@ from functools import partial
 from localspec.config.tables import Overflow as Policy
 from localspec.core.events import Failure
 from localspec.tui.chat.conversation import Utterance
+from localspec.tui.control.chat_model import ChatModel
 from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.models import Chosen
-from localspec.tui.control.own_model import OwnModel
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.tuning import Choice as Model
 from localspec.tui.control.turns import Turns
 from localspec.tui.screens.overflow import Choice, Overflow, oldest
+
+ASKS_AGAIN = "Not asked again in this chat until you type /set context_overflow=ask"
 
 
 class FullContext:
     """Asks the user, or follows this chat's earlier choice, which the conversation keeps; the settings' until then."""
 
     def __init__(
-        self, parts: Parts, turns: Turns, own_model: OwnModel, *, begin_chat: Callable[[], Awaitable[None]]
+        self, parts: Parts, turns: Turns, chat_model: ChatModel, *, begin_chat: Callable[[], Awaitable[None]]
     ) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.recorder, self.tuning = parts.conversation, parts.recorder, parts.tuning
         self.transcript, self.turns, self.begin_chat = parts.transcript, turns, begin_chat
-        self.own_model = own_model
+        self.chat_model = chat_model
 
     @property
     def policy(self) -> Policy:
@@ -40,7 +42,7 @@ class FullContext:
         self.state.enter("reading", "the context is full")
         if self.policy == "drop-oldest":
             await self.drop_oldest(failure)
-        elif self.own_model.other:
+        elif self.chat_model.other:
             look = partial(self.look_up, failure)
             self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="own")
         else:
@@ -48,7 +50,7 @@ class FullContext:
 
     def look_up(self, failure: Failure) -> None:
         """Whether the chat's own model would hold the question. Runs in a thread."""
-        self.screen.call_later(self.ask, failure, self.own_model.holding(failure.prompt_n))
+        self.screen.call_later(self.ask, failure, self.chat_model.holding(failure.prompt_n))
 
     def ask(self, failure: Failure, own: Model | None = None) -> None:
         screen = Overflow(failure.message, failure.turns_over, own=own.title if own is not None else "")
@@ -56,8 +58,8 @@ class FullContext:
 
     async def choose(self, failure: Failure, own: Model | None, choice: Choice | None) -> None:
         """Applies the choice to this chat, if one was made."""
-        said = self.state.said
-        asked = self.conversation.question(said) if said is not None else None
+        utterance = self.state.utterance
+        asked = self.conversation.question(utterance) if utterance is not None else None
         if self.state.phase != "reading" or asked is None:
             return  # the engine ended meanwhile, and the turn with it
         if choice == "new":
@@ -68,12 +70,14 @@ class FullContext:
             await self.load(own, asked)
         elif choice == "drop-oldest":
             self.conversation.when_full = choice
-            await self.drop_oldest(failure)
+            await self.drop_oldest(failure, f" {ASKS_AGAIN}")
         else:
             if choice == "stop":
                 self.conversation.when_full = choice
-                self.recorder.shorten(choice, self.conversation.untold)
+                self.recorder.shorten(choice, self.conversation.turns_left_out)
             await self.turns.fail(failure)
+            if choice == "stop":
+                self.feedback.hint(ASKS_AGAIN)
 
     async def load(self, own: Model, asked: Utterance) -> None:
         """Load the chat's own model; the question waits in the prompt."""
@@ -84,14 +88,14 @@ class FullContext:
         await self.turns.show_branch()
         self.screen.post_message(Chosen(own))
 
-    async def drop_oldest(self, failure: Failure) -> None:
+    async def drop_oldest(self, failure: Failure, how_to_undo: str = "") -> None:
         """Ask again, without the oldest turns."""
-        said = self.state.said
-        asked = self.conversation.question(said) if said is not None else None
+        utterance = self.state.utterance
+        asked = self.conversation.question(utterance) if utterance is not None else None
         if asked is not None and self.engine.feed is not None:
-            self.conversation.untold += failure.turns_over
-            self.recorder.shorten(self.conversation.when_full, self.conversation.untold)
+            self.conversation.turns_left_out += failure.turns_over
+            self.recorder.shorten(self.conversation.when_full, self.conversation.turns_left_out)
             self.state.enter("reading", "reading prompt")
             await self.transcript.grey(self.conversation.out_of_context)
-            self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: no longer in the context.")
+            self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: no longer in the context.{how_to_undo}")
             await self.turns.ask(self.conversation.request(asked), self.engine.feed)

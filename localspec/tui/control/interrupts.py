@@ -46,8 +46,8 @@ class Interrupts:
             return self.turns.stop
         if self.branches.edited is not None:
             return self.branches.end_edit
-        if self.branches.lent.is_untouched:
-            return self.branches.lent.end
+        if self.branches.message_edit.is_untouched:
+            return self.branches.message_edit.end
         if self.branches.cursor is not None:
             return self.branches.leave_message
         if self.views.has_keys:
@@ -84,7 +84,8 @@ class Interrupts:
         elif self.state.answering:
             self.turns.stop()
         elif self.prompt.text or self.prompt.pills.attachments:
-            self.prompt.clear()  # an edit, which the text area's undo takes back
+            self.prompt.clear()  # an edit, which the text area's undo takes back, with the files that it mentions
+            self.prompt.follow_mentions()
             self.prompt.pills.take()
         elif self.state.status.hint == (again := self.feedback.with_keys(QUIT_AGAIN)):
             self.screen.call_later(self.screen.app.action_quit)

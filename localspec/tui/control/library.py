@@ -20,16 +20,16 @@ from localspec.history.text.lists import count
 from localspec.hub.environment import page_of
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
-from localspec.runtime.loaded import is_loaded
+from localspec.runtime.load_marks import is_loaded
 from localspec.tui.control.downloads import Downloads
-from localspec.tui.control.outside import Outside
+from localspec.tui.control.external_programs import ExternalPrograms
 from localspec.tui.control.parts import Parts
-from localspec.tui.screens.asking import Asking, Reply
+from localspec.tui.screens.dialog import Dialog, Reply
 
 if TYPE_CHECKING:
+    from localspec.hub.integrity import FilesVerified
     from localspec.hub.process import HubProcess
     from localspec.hub.records import Deleted, DeletePlan
-    from localspec.hub.verify_files import FilesVerified
     from localspec.runtime.local_models import Shelved
 
 DELETE, FETCH, FETCH_WORDS = "delete", "fetch", "Delete the damaged files and download them again"
@@ -48,17 +48,22 @@ Show = Callable[[str], object]
 
 @dataclass(frozen=True, slots=True)
 class Leftovers:
-    """Repositories of which only parts are here, begun by other programs or dropped, and the bytes of those."""
+    """Repositories of which only parts are here, begun by other programs or dropped, and the bytes of those; `older`:
+    those with older versions, and the bytes that only these use."""
 
     repos: tuple[str, ...] = ()
     num_bytes: int = 0
     reasons: tuple[str, ...] = ()
+    older: tuple[str, ...] = ()
+    older_bytes: int = 0
 
     @property
     def words(self) -> str:
         named = zip(self.repos, self.reasons, strict=True)
         names = ", ".join(f"{one_line(repo)} ({reason})" for repo, reason in named)
-        return f"{size_words(self.num_bytes)} of unfinished downloads: {names}" if self.repos else ""
+        parts = f"{size_words(self.num_bytes)} of unfinished downloads: {names}" if self.repos else ""
+        replaced = f"{size_words(self.older_bytes)} of older versions: {', '.join(map(one_line, self.older))}"
+        return "; ".join(filter(None, (parts, replaced if self.older else "")))
 
 
 NO_LEFTOVERS = Leftovers()
@@ -67,9 +72,9 @@ NO_LEFTOVERS = Leftovers()
 class Library:
     """`downloads` outlive the screen; what is deleted is asked about first."""
 
-    def __init__(self, parts: Parts, outside: Outside) -> None:
+    def __init__(self, parts: Parts, programs: ExternalPrograms) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
-        self.outside = outside
+        self.programs = programs
         self.leftovers = NO_LEFTOVERS
         self.listed_anew: Callable[[str], object] = nothing
         self.downloads = Downloads(
@@ -90,13 +95,21 @@ class Library:
         return f"{memory} · disk {size_words(disk.free_bytes(hub_cache.folder()))} free"
 
     def find_leftovers(self) -> Leftovers:
-        """Looks for what is not complete: what `localspec pull` has begun joins the queue. Reads the disk."""
+        """Looks for what is not complete, and what is older: what `localspec pull` has begun joins the queue. Reads the
+        disk."""
         from localspec.hub import pulls
+        from localspec.hub.older import older
 
         self.downloads.queue.find_unfinished()
         found = [one for one in pulls.unfinished() if one.request is None and not hub_cache.has_commit(one.repo)]
-        reasons = tuple(one.reason for one in found)
-        self.leftovers = Leftovers(tuple(one.repo for one in found), sum(one.done for one in found), reasons)
+        replaced = older()
+        self.leftovers = Leftovers(
+            tuple(one.repo for one in found),
+            sum(one.done for one in found),
+            tuple(one.reason for one in found),
+            tuple(one.repo for one in replaced),
+            sum(one.num_bytes for one in replaced),
+        )
         return self.leftovers
 
     # --- deleting
@@ -106,9 +119,9 @@ class Library:
         self.work(partial(self.plan_deletion, model, monotonic()))
 
     def delete_leftovers(self) -> None:
-        """Ask with what it frees: parts of downloads that no queue has."""
-        if repos := self.leftovers.repos:
-            self.work(partial(self.plan, repos, monotonic()))
+        """Ask with what it frees: parts of downloads that no queue has, and older versions."""
+        if self.leftovers.words:
+            self.work(partial(self.plan, self.leftovers.repos, monotonic(), self.leftovers.older))
         else:
             self.say("There are no leftover parts of downloads.")
 
@@ -121,11 +134,11 @@ class Library:
             raise UsageError(LOADED.format(name=one_line(model.name)))
         self.plan((repo,), asked_at)
 
-    def plan(self, repos: tuple[str, ...], asked_at: float) -> None:
+    def plan(self, repos: tuple[str, ...], asked_at: float, older: tuple[str, ...] = ()) -> None:
         """Runs in a thread."""
-        from localspec.config.models_writing import keys_of
+        from localspec.config.models_file import keys_of
 
-        hub, plan = planned_deletion(repos)
+        hub, plan = planned_deletion(repos, older)
         self.screen.app.call_from_thread(self.ask_deletion, hub, plan, keys_of(repos), asked_at)
 
     def delete_parts(self, repo: str) -> None:
@@ -134,23 +147,29 @@ class Library:
         self.carry_out(hub, ())
 
     def ask_deletion(self, hub: HubProcess, plan: DeletePlan, keys: tuple[str, ...], asked_at: float) -> None:
+        from localspec.hub.plan_words import deleted_names
+
         lines = [f"This frees {size_words(plan.freed_bytes)} on the disk."]
         if plan.unfinished_bytes:
             lines.append(f"{size_words(plan.unfinished_bytes)} of them are parts of unfinished downloads.")
+        if plan.older_bytes and plan.repos:
+            lines.append(f"{size_words(plan.older_bytes)} of them are older versions.")
+        if plan.prepared_bytes:
+            lines.append(f"{size_words(plan.prepared_bytes)} of them are prepared weights.")
         if plan.shared_bytes:
             lines.append(f"{size_words(plan.shared_bytes)} stay: other repositories share them.")
         if keys:
             lines.append(f"models.toml loses {', '.join(keys)}.")
         replies = [Reply(DELETE, f"Delete it, and free {size_words(plan.freed_bytes)}")]
-        asking = Asking(f"Delete {', '.join(plan.repos)}?", lines, replies, asked_at=asked_at)
-        self.screen.app.push_screen(asking, partial(self.answer_deletion, hub, keys))
+        dialog = Dialog(f"Delete {deleted_names(plan)}?", lines, replies, asked_at=asked_at)
+        self.screen.app.push_screen(dialog, partial(self.answer_deletion, hub, keys))
 
     def answer_deletion(self, hub: HubProcess, keys: tuple[str, ...], reply: str | None) -> None:
         self.work(partial(self.carry_out, hub, keys) if reply == DELETE else hub.close)
 
     def carry_out(self, hub: HubProcess, keys: tuple[str, ...]) -> None:
         """Runs in a thread."""
-        from localspec.config.models_writing import remove_models
+        from localspec.config.models_file import remove_models
         from localspec.hub.records import Deleted, Go
 
         with hub:
@@ -161,7 +180,9 @@ class Library:
             self.tuning.catalog = Catalog.load()
 
     def deleted(self, done: Deleted) -> None:
-        self.say(f"Deleted {', '.join(done.repos)}: {size_words(done.freed_bytes)} are free again.")
+        from localspec.hub.plan_words import deleted_names
+
+        self.say(f"Deleted {deleted_names(done)}: {size_words(done.freed_bytes)} are free again.")
         for repo in done.repos:
             self.downloads.forget(repo)
         self.listed_anew("")
@@ -174,7 +195,7 @@ class Library:
 
     def check(self, model: Shelved, show: Show) -> None:
         """Runs in a thread."""
-        from localspec.hub.verify_files import FilesVerified, verify_files
+        from localspec.hub.integrity import FilesVerified, verify_files
 
         call, shown_at = self.screen.app.call_from_thread, 0.0
         for event in verify_files(self.tuning.catalog.resolve(model.name).path, model.name):
@@ -191,14 +212,14 @@ class Library:
         elif not model.origin.repo:
             self.say(f"{found.bad_words}. Fetch the model again.", warns=True)
         else:
-            asking = Asking("Fetch again?", [found.bad_words], [Reply(FETCH, FETCH_WORDS)])
-            self.screen.app.push_screen(asking, partial(self.mend, found, model))
+            dialog = Dialog("Fetch again?", [found.bad_words], [Reply(FETCH, FETCH_WORDS)])
+            self.screen.app.push_screen(dialog, partial(self.mend, found, model))
 
     def mend(self, found: FilesVerified, model: Shelved, reply: str | None) -> None:
         """The same commit again: all files but the wrong ones are here."""
         if reply == FETCH:
+            from localspec.hub.integrity import mend
             from localspec.hub.records import PullRequest
-            from localspec.hub.verify_files import mend
 
             mend(found)
             self.downloads.queue.add(PullRequest(model.origin.repo, model.origin.commit, draft="none"))
@@ -207,7 +228,7 @@ class Library:
 
     def open_page(self, repo: str) -> None:
         """Ask whether to open a repository's page."""
-        self.outside.ask_about(page_of(repo))
+        self.programs.ask_about(page_of(repo))
 
     # --- for all of them
 
@@ -242,14 +263,14 @@ def not_ours(model: Shelved) -> str:
     return NOT_OURS.get(program, OF_ANOTHER).format(name=name, program=program, rest=name.partition(":")[2])
 
 
-def planned_deletion(repos: tuple[str, ...]) -> tuple[HubProcess, DeletePlan]:
-    """What deleting them frees, and the process that waits for Go. Waits for it."""
+def planned_deletion(repos: tuple[str, ...], older: tuple[str, ...] = ()) -> tuple[HubProcess, DeletePlan]:
+    """What deleting them and these older versions frees, and the process that waits for Go. Waits for it."""
     from localspec.hub.process import HubProcess
     from localspec.hub.records import AskDelete, DeletePlan
 
     hub = HubProcess()
     try:
-        return hub, next(answer for answer in hub.ask(AskDelete(repos)) if isinstance(answer, DeletePlan))
+        return hub, next(answer for answer in hub.ask(AskDelete(repos, older)) if isinstance(answer, DeletePlan))
     except BaseException:
         hub.close()
         raise

@@ -19,15 +19,16 @@ from localspec.core.requests import ChangeDrafter
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import AUTO, LISTED
 from localspec.history.text.lists import short_name
-from localspec.tui.control import on_server
+from localspec.tui.chat import chosen_formats
+from localspec.tui.control import server_limits
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import AWAY
 from localspec.tui.control.tuning import Choice
 from localspec.tui.control.turns import Turns
-from localspec.tui.panels.on_disk import Pick
-from localspec.tui.screens.asking import Asking, Reply
+from localspec.tui.panels.disk_tab import Pick
+from localspec.tui.screens.dialog import Dialog, Reply
 
 if TYPE_CHECKING:
     from localspec.hub.queue import Download
@@ -109,7 +110,7 @@ class Models:
     def pick(self, *, drafts_first: bool = False) -> None:
         """Opens the models screen."""
         if self.tuning.server:
-            self.feedback.refuse(on_server.lack("model", self.tuning.server))
+            self.feedback.refuse(server_limits.lack("model", self.tuning.server))
             return
         from localspec.tui.screens.models import ModelsScreen, Shelf
 
@@ -135,6 +136,7 @@ class Models:
         for screen in opened:
             screen.disk.look_again([newest] if newest else [])
             screen.look()
+            screen.look_at_free()
 
     @property
     def in_use(self) -> Pick:
@@ -170,7 +172,7 @@ class Models:
         """Load another model, another drafter or another format, once it is known to work. Of several choices the last
         one counts."""
         if self.tuning.server:
-            self.feedback.refuse(on_server.lack("model", self.tuning.server))
+            self.feedback.refuse(server_limits.lack("model", self.tuning.server))
             return
         look = partial(self.look_up, model, draft, quant, self.feedback.command)
         self.feedback.hint(CHECKING.format(name=one_line(short_name(model))), LONG)
@@ -215,13 +217,13 @@ class Models:
         context, before = self.contexts(choice)
         if used > context > 0:
             lines = [CUTS.format(used=used, name=choice.title, context=context)]
-            asking = Asking(f"Load {choice.title}?", lines, [Reply(LOAD, f"Load {choice.title}")])
-            self.screen.app.push_screen(asking, partial(self.answer, message))
+            dialog = Dialog(f"Load {choice.title}?", lines, [Reply(LOAD, f"Load {choice.title}")])
+            self.screen.app.push_screen(dialog, partial(self.answer, message))
             return
         await self.change(choice, beside=message.beside)
         if 0 < context < before and used:
             shorter = SHORTER.format(name=choice.title, context=context, before=before)
-            await self.feedback.inform(Notice("info", "context", shorter))
+            await self.feedback.inform(Notice("info", "context", shorter), answers=True)
 
     def answer(self, message: Chosen, reply: str | None) -> None:
         if reply == LOAD:
@@ -235,8 +237,8 @@ class Models:
     @property
     def used(self) -> int:
         """Tokens of the context that the chat has used, as the model that answered last counts them."""
-        made = [said.made for said in self.conversation.branch if said.made is not None]
-        return made[-1].stats.context_used if made and not self.conversation.untold else 0
+        made = [utterance.made for utterance in self.conversation.branch if utterance.made is not None]
+        return made[-1].stats.context_used if made and not self.conversation.turns_left_out else 0
 
     def contexts(self, choice: Choice) -> tuple[int, int]:
         """The context of another model and that of the present one; 0 where it is not known, or the same."""
@@ -262,8 +264,12 @@ class Models:
             self.engine.load()
 
     def welcome(self) -> None:
-        """What was let go is no longer needed."""
+        """What was let go is no longer needed; a format that was chosen works, and stays."""
         self.before = None
+        name = self.tuning.name
+        if quant := self.tuning.formats.get(name, ""):
+            keep = partial(chosen_formats.keep, name, quant)
+            self.screen.run_worker(keep, thread=True, exit_on_error=False, group="formats kept")
 
     async def unload(self) -> None:
         """Free what the engine holds. Nothing is lost: the next engine gets the whole conversation."""

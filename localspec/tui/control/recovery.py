@@ -11,7 +11,7 @@ from localspec.core.errors import LocalspecError
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.tuning import Choice
-from localspec.tui.screens.asking import Asking, Reply
+from localspec.tui.screens.dialog import Dialog, Reply
 
 PLAIN, BEFORE, OTHER = "plain", "before", "other"
 STAYS = "The chat stays as it is. {reload} tries the same again."
@@ -59,8 +59,8 @@ class Recovery:
             Reply(OTHER, "Choose another model"),
         ]
         if self.state.phase == "gone":
-            asking = Asking(f"{name} is not loaded", [self.feedback.with_keys(STAYS)], replies)
-            self.screen.app.push_screen(asking, partial(self.answer, plain, before))
+            dialog = Dialog(f"{name} is not loaded", [self.feedback.with_keys(STAYS)], replies)
+            self.screen.app.push_screen(dialog, partial(self.answer, plain, before))
 
     def answer(self, plain: Choice | None, before: Choice | None, reply: str | None) -> None:
         chosen = {PLAIN: plain, BEFORE: before}.get(reply or "")

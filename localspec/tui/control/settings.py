@@ -7,6 +7,8 @@ from functools import partial
 
 import msgspec
 
+from localspec.config.assignments import assigned, words
+from localspec.config.tables import Overflow
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Ready
 from localspec.core.requests import SamplingOptions, Template
@@ -20,6 +22,15 @@ from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker
 
 NO_TEMPLATE = msgspec.structs.replace(named_templates.NO_TEMPLATE, hint="/template chatml overrides.")
+OVERFLOW = "context_overflow"  # as config.toml has it for all chats
+NO_SUCH_POLICY = UsageError(
+    "context_overflow is ask, drop-oldest or stop.", hint="For example: /set context_overflow=ask"
+)
+POLICIES: dict[Overflow, str] = {
+    "ask": "you are asked",
+    "drop-oldest": "the oldest turns are dropped",
+    "stop": "a message that does not fit stays unanswered",
+}
 NO_SYSTEM = "There is no system prompt. Set one: /system TEXT"
 THEME_KEPT = "Theme {name}, also at the next start: it is ui.theme in config.toml."
 SYSTEM_REMOVED = "The system prompt is removed, from the next question on."
@@ -42,9 +53,21 @@ class Settings:
     def set(self, argument: str) -> None:
         """/set"""
         if argument:
-            self.tune(lambda: self.tuning.set(argument))
+            self.tune(lambda: self.assign(argument))
         else:
             self.screen.app.push_screen(SamplingForm(self.tuning), self.form_closed)
+
+    def assign(self, typed: str) -> None:
+        """What to do when the context is full is this chat's own; the rest holds for all."""
+        named = [word for word in words(typed) if assigned(word)[0] == OVERFLOW]
+        policy = assigned(named[-1])[1] if named else None
+        if named and policy not in POLICIES:
+            raise NO_SUCH_POLICY
+        if rest := [word for word in words(typed) if word not in named]:
+            self.tuning.set(" ".join(rest))
+        if policy in POLICIES:
+            self.conversation.when_full = None if policy == "ask" else policy
+            self.recorder.shorten(self.conversation.when_full, self.conversation.turns_left_out)
 
     def form_closed(self, applied: bool | None) -> None:
         if applied:
@@ -70,7 +93,10 @@ class Settings:
     def tuned(self) -> None:
         self.recorder.change(preset=self.tuning.preset)
         self.state.show_info()
-        self.feedback.hint(f"From the next question on: {one_line(self.tuning.words)}")
+        policy = self.conversation.when_full or self.tuning.config.chat.context_overflow
+        full = [] if policy == "ask" else [f"when the context is full, {POLICIES[policy]}"]
+        now = one_line(" · ".join([self.tuning.words, *full]))
+        self.feedback.hint(f"From the next question on: {now}")
 
     # --- the template
 

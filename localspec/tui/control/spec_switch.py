@@ -7,40 +7,41 @@ from typing import get_args
 import msgspec
 
 from localspec.core.events import Mode, SpecCard
-from localspec.core.requests import MAX_DRAFT, SpecWish, read_draft_length
-from localspec.core.served import SERVER
+from localspec.core.requests import MAX_DRAFT, SpecOptions, read_draft_length
+from localspec.core.server_speculation import SERVER
 
 NEXT: dict[Mode, Mode] = {"on": "auto", "auto": "off", "off": "on"}
 MODES = f"Write /spec {', '.join(get_args(Mode)[:-1])} or {get_args(Mode)[-1]}."
 LENGTHS = f"Write /k auto, /k heuristic or /k N, with N from 0 to {MAX_DRAFT}."
 
 
-def wish_at_start(spec: SpecCard) -> SpecWish:
+def options_at_start(spec: SpecCard) -> SpecOptions:
     """The engine's own choice, before the user makes one."""
-    return SpecWish.of(spec.k, spec.mode) if spec.kind != "off" else SpecWish("off")
+    return SpecOptions.of(spec.k, spec.mode) if spec.kind != "off" else SpecOptions("off")
 
 
-def turned(wish: SpecWish) -> SpecWish:
+def turned(options: SpecOptions) -> SpecOptions:
     """The next mode of the key. The draft length stays, for when it is on again."""
-    return msgspec.structs.replace(wish, mode=NEXT[wish.mode])
+    return msgspec.structs.replace(options, mode=NEXT[options.mode])
 
 
-def spelled(wish: SpecWish, typed: str) -> SpecWish | None:
+def spelled(options: SpecOptions, typed: str) -> SpecOptions | None:
     """The mode that was typed; None if it is none."""
     found = next((mode for mode in get_args(Mode) if mode == typed.lower()), None)
-    return msgspec.structs.replace(wish, mode=found) if found else None
+    return msgspec.structs.replace(options, mode=found) if found else None
 
 
-def of_length(typed: str) -> SpecWish | None:
+def of_length(typed: str) -> SpecOptions | None:
     """Parses a draft length as --k takes it; None if it is none."""
     length = read_draft_length(typed.lower())
-    return None if length is None else SpecWish.of(length)
+    return None if length is None else SpecOptions.of(length)
 
 
-def chosen(wish: SpecWish) -> str:
+def chosen(options: SpecOptions) -> str:
     """The choice in words: `Speculation: on, 5 at a time`."""
-    fixed = wish.mode == "on" and isinstance(wish.k, int)
-    return f"Speculation: {wish.mode}, {wish.k} at a time" if fixed else f"Speculation: {wish.mode}"
+    length = f"{options.k} at a time" if isinstance(options.k, int) else options.k
+    has_one = options.mode == "on" and options.k != "auto"
+    return f"Speculation: {options.mode}, {length}" if has_one else f"Speculation: {options.mode}"
 
 
 def lack(spec: SpecCard | None) -> str:

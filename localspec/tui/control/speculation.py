@@ -1,4 +1,4 @@
-"""Speculation as the user has it: switched by key and command, and compared with none."""
+"""Switches speculation by key and command, and compares answers with and without it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from localspec.core.errors import UsageError
 from localspec.core.events import AnyEvent, Failure, Notice, Ready, SpecCard
-from localspec.core.requests import GenerateRequest, SpecWish
-from localspec.models.folding import READ_AS
+from localspec.core.requests import GenerateRequest, SpecOptions
+from localspec.models.spelling import READ_AS
 from localspec.tui.control import spec_switch
 from localspec.tui.control.parts import Parts
 from localspec.tui.screens.compare import CompareScreen, OfAnswer
@@ -18,10 +18,10 @@ REPLACED = Failure("replaced", "Another engine is being loaded.")
 
 
 class Speculation:
-    """Steers the engine's speculation; the lines follow the engine's events. `wish` is the last request."""
+    """Steers the engine's speculation; the lines follow the engine's events. `requested` is the last request."""
 
-    wish = SpecWish()
-    chosen: SpecWish | None = None  # by the user, of this model and drafter
+    requested = SpecOptions()
+    chosen: SpecOptions | None = None  # by the user, of this model and drafter
     comparison: CompareScreen | None = None
 
     def __init__(self, parts: Parts) -> None:
@@ -32,44 +32,44 @@ class Speculation:
 
     def welcome(self, ready: Ready) -> None:
         """Begin as this model and drafter do unasked."""
-        self.wish = spec_switch.wish_at_start(ready.spec)
+        self.requested = spec_switch.options_at_start(ready.spec)
 
     def follow(self, spec: SpecCard) -> None:
         """What speculates now is known better; the user has chosen nothing."""
         if self.chosen is None:
-            self.wish = spec_switch.wish_at_start(spec)
+            self.requested = spec_switch.options_at_start(spec)
 
     def restore(self, ready: Ready) -> None:
         """Applies the user's choice again when the same model is loaded again."""
         if self.chosen is not None and self.engine.feed is not None and not spec_switch.lack(ready.spec):
-            self.wish = self.chosen
-            self.engine.feed.steer(self.wish)
+            self.requested = self.chosen
+            self.engine.feed.steer(self.requested)
 
     def forget(self) -> None:
         """Forgets the user's choice: another model has its own."""
         self.chosen = None
 
     def toggle(self) -> None:
-        self.steer(spec_switch.turned(self.wish), spec_switch.MODES)
+        self.steer(spec_switch.turned(self.requested), spec_switch.MODES)
 
     def switch(self, argument: str) -> None:
         """/spec"""
-        self.steer(spec_switch.spelled(self.wish, argument), spec_switch.MODES)
+        self.steer(spec_switch.spelled(self.requested, argument), spec_switch.MODES)
 
     def set_length(self, argument: str) -> None:
         """/k"""
         self.steer(spec_switch.of_length(argument), spec_switch.LENGTHS)
 
-    def steer(self, wish: SpecWish | None, usage: str) -> None:
+    def steer(self, options: SpecOptions | None, usage: str) -> None:
         """Ask the engine, and say what was chosen: of a narrow header the end is cut. The lines follow what it does."""
         if lack := spec_switch.lack(self.state.spec):
             self.feedback.refuse(lack)
-        elif wish is None or self.engine.feed is None:
+        elif options is None or self.engine.feed is None:
             self.feedback.refuse(usage)
         else:
-            self.wish = self.chosen = wish
-            self.engine.feed.steer(wish)
-            self.feedback.hint(spec_switch.chosen(wish))
+            self.requested = self.chosen = options
+            self.engine.feed.steer(options)
+            self.feedback.hint(spec_switch.chosen(options))
 
     # --- the comparison
 

@@ -54,7 +54,7 @@ class ChatState:
     title = ""  # of the chat
     download = ""  # that runs, in a few words
 
-    said: Utterance | None = None  # the answer being written, whose widget is `answer`
+    utterance: Utterance | None = None  # the answer being written, whose widget is `answer`
     answer: Answer | None = None
     queued: Utterance | None = None  # a question that waits
     rounds: Sequence[Step] = ()  # of the last answer, where they are known
@@ -112,7 +112,7 @@ class ChatState:
 
     def enter(self, phase: Phase, words: str) -> None:
         if phase not in {self.phase, "generating"}:  # the first word of an answer contradicts no hint
-            self.status.end_hint()
+            self.status.contradict_hint()
         keys = self.can_reload, self.answering, self.can_draft
         self.phase, self.status.state = phase, words
         self.prompt.cursor_blink = not self.answering  # to blink costs the model

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal  # Any: what was said on the command line, by name
+from typing import TYPE_CHECKING, Any, Literal  # Any: what was given on the command line, by name
 
 import msgspec
 
@@ -21,9 +21,10 @@ from localspec.core.events import Notice
 from localspec.core.requests import LoadRequest, SamplingOptions, Template
 from localspec.history import OpenChat
 from localspec.history.text.lists import short_name
-from localspec.models import named_templates
 from localspec.models.catalog import Catalog, Entry
+from localspec.models.template_choice import template_of
 from localspec.runtime.draft_choice import check
+from localspec.tui.chat import chosen_formats
 
 if TYPE_CHECKING:
     from localspec.runtime.precheck import Checked
@@ -61,16 +62,16 @@ class Choice:
 
 @dataclass
 class Tuning:
-    """`said` comes before the preset, which comes before what models.toml and config.toml say of this model."""
+    """`chosen` comes before the preset, which comes before what models.toml and config.toml say of this model."""
 
     config: Config = field(default_factory=Config)
     catalog: Catalog = field(default_factory=lambda: Catalog({}))
     load: LoadRequest = field(default_factory=LoadRequest)
     entry: Entry | None = None
     name: str = "guide"
-    load_said: Mapping[str, Any] = field(default_factory=dict)  # by flags, for whichever model
-    said: SamplingOptions = field(default_factory=SamplingOptions)
-    said_limit: int | Literal["none"] | None = None
+    load_flags: Mapping[str, Any] = field(default_factory=dict)  # by flags, for whichever model
+    chosen: SamplingOptions = field(default_factory=SamplingOptions)
+    chosen_limit: int | Literal["none"] | None = None
     stop: tuple[str, ...] = ()  # texts that end an answer
     preset: str | None = None
     template: Template | None = None  # None: the model's own
@@ -81,17 +82,17 @@ class Tuning:
     @property
     def sampling(self) -> SamplingOptions:
         """The sampling options of the next question."""
-        return precedence.over_all(self.said, self.beneath(self.preset))
+        return precedence.over_all(self.chosen, self.beneath(self.preset))
 
     @property
     def asked(self) -> SamplingOptions:
         """The options that were asked for somewhere, without defaults: a comparison is greedy where none was."""
-        return precedence.sampling(self.config, self.entry, self.said, self.preset_table)
+        return precedence.sampling(self.config, self.entry, self.chosen, self.preset_table)
 
     @property
     def max_tokens(self) -> int | None:
         """How many tokens the next answer has at most."""
-        return None if self.said_limit == "none" else self.said_limit or self.config.chat.max_tokens
+        return None if self.chosen_limit == "none" else self.chosen_limit or self.config.chat.max_tokens
 
     @property
     def preset_table(self) -> PresetTable:
@@ -124,7 +125,7 @@ class Tuning:
 
     def source(self, name: str) -> str:
         """The source of the temperature in words, if the user did not choose it."""
-        if name != "temperature" or name in self.said.given:
+        if name != "temperature" or name in self.chosen.given:
             return ""
         source = self.layer(name, self.preset).source
         return "" if source == precedence.PRESET else f" ({source})"
@@ -166,7 +167,7 @@ class Tuning:
         """Uses a preset (None: none) from now on, and forgets options that were set before."""
         if name:
             self.config.preset(name)
-        self.preset, self.said = name or None, SamplingOptions()
+        self.preset, self.chosen = name or None, SamplingOptions()
 
     def begin_preset(self, asked: str | None, past: str | None) -> tuple[Notice, ...]:
         """The preset that was asked for, else the one that a chat goes on with, if there still is one, else the
@@ -178,9 +179,9 @@ class Tuning:
 
     def begin_draft(self, past: OpenChat) -> None:
         """The drafter that the chat's last answer was to have, unless a flag names another or it can no longer be."""
-        made = next((said.generation for said in reversed(past.branch) if said.generation), None)
+        made = next((utterance.generation for utterance in reversed(past.branch) if utterance.generation), None)
         draft = made.params.get("draft") if made else None
-        if isinstance(draft, str) and "draft" not in self.load_said:
+        if isinstance(draft, str) and "draft" not in self.load_flags:
             asked = msgspec.structs.replace(self.load, draft=draft)
             with suppress(LocalspecError):
                 check(asked)
@@ -199,17 +200,17 @@ class Tuning:
 
     def apply(self, pairs: Iterable[tuple[str, str]]) -> None:
         """Sets all, or raises UsageError and sets nothing. The stop texts replace those there were."""
-        said, limit, stops = self.said.given, self.said_limit, []
+        chosen, limit, stops = self.chosen.given, self.chosen_limit, []
         for name, value in pairs:
             if name == "stop":
                 stops.append("" if value == "none" else value)
             elif name == "max_tokens":
                 limit = (precedence.token_limit(value) or "none") if value else None
             else:
-                said[name] = precedence.option(name, value or "1")
+                chosen[name] = precedence.option(name, value or "1")
                 if not value:
-                    del said[name]
-        self.said, self.said_limit = SamplingOptions(**said), limit
+                    del chosen[name]
+        self.chosen, self.chosen_limit = SamplingOptions(**chosen), limit
         if stops:
             self.stop = tuple(dict.fromkeys(filter(None, stops)))
 
@@ -236,9 +237,9 @@ class Tuning:
 
     def request(self, model: str, draft: str | None = None, quant: str = "") -> LoadRequest:
         """How this model would be loaded: by the flags, but that a draft is for the model that it was named with."""
-        said = {name: value for name, value in self.load_said.items() if name != "draft"}
-        said |= {key: value for key, value in (("draft", draft), ("quant", quant)) if value}
-        return precedence.load_request(self.config, self.catalog, model, said)
+        flags = {name: value for name, value in self.load_flags.items() if name != "draft"}
+        flags |= {key: value for key, value in (("draft", draft), ("quant", quant)) if value}
+        return precedence.load_request(self.config, self.catalog, model, flags)
 
     @property
     def now(self) -> Choice:
@@ -256,16 +257,21 @@ class Tuning:
 
 
 def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: SamplingOptions) -> Tuning:
-    """Makes the tuning of a chat with this model; `load` and `sampling` are from flags or the environment."""
+    """Makes the tuning of a chat with this model; `load` and `sampling` are from flags or the environment. A weight
+    format that was chosen in a chat before holds where no flag names one."""
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
     catalog = Catalog.load()
-    request = precedence.load_request(config, catalog, model, load)
+    formats, lasting = chosen_formats.read(), catalog.lasting_name(model)
+    if "quant" in load:
+        formats.pop(lasting, None)
+    chosen = {"quant": formats[lasting]} if lasting in formats else {}
+    request = precedence.load_request(config, catalog, model, {**load, **chosen})
     entry = precedence.entry_of(catalog, model)
-    name = catalog.lasting_name(model) if entry else model
-    return Tuning(config, catalog, request, entry, name, load, sampling, template=own_template(entry))
+    name = lasting if entry else model
+    return Tuning(config, catalog, request, entry, name, load, sampling, template=own_template(entry), formats=formats)
 
 
 def own_template(entry: Entry | None) -> Template | None:
     """The one that models.toml names for it. Reads the disk."""
-    return named_templates.find(entry.template or named_templates.OWN) if entry is not None else None
+    return template_of(entry) if entry is not None else None

@@ -17,8 +17,8 @@ from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
 from localspec.history.references import bounded
 from localspec.tui.chat.conversation import Utterance
-from localspec.tui.chat.elsewhere import elsewhere
-from localspec.tui.chat.prompt_reading import PromptReading
+from localspec.tui.chat.copy_sources import elsewhere
+from localspec.tui.chat.prompt_progress import PromptReading
 from localspec.tui.chat.recorder import Kept
 from localspec.tui.chat.repetition import Repetition
 from localspec.tui.control.commands import escape_slash
@@ -101,14 +101,14 @@ class Turns:
     async def generate(self, question: Utterance, feed: Feed) -> None:
         """An answer to this, below it."""
         state = self.state
-        said = self.conversation.answer(question, state.model.name if state.model else "")
-        state.said, state.answer, state.rounds = said, self.transcript.answer(said), said.rounds
+        utterance = self.conversation.answer(question, state.model.name if state.model else "")
+        state.utterance, state.answer, state.rounds = utterance, self.transcript.answer(utterance), utterance.rounds
         state.title = self.recorder.title or first_line(question.text)
         state.measures = True
         state.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         state.tally.begin()
-        self.watch(said)
-        self.recorder.answer(said, self.tuning.params)
+        self.watch(utterance)
+        self.recorder.answer(utterance, self.tuning.params)
         self.locate()
         await self.transcript.show(self.conversation.branch)
         await self.ask(self.conversation.request(question), feed)
@@ -122,31 +122,35 @@ class Turns:
 
     async def go_on(self) -> None:
         """Continues the last answer, in the same message."""
-        said, model = self.conversation.last(), self.state.model
-        if said is None or said.role != "assistant" or not said.text:
-            self.feedback.hint(self.feedback.with_keys(NO_ANSWER if said else "There is no answer to continue."))
-        elif not said.may_go_on:
+        utterance, model = self.conversation.last(), self.state.model
+        if utterance is None or utterance.role != "assistant" or not utterance.text:
+            self.feedback.hint(self.feedback.with_keys(NO_ANSWER if utterance else "There is no answer to continue."))
+        elif not utterance.may_go_on:
             self.feedback.hint(ENDED)
-        elif model and said.made and said.made.stats.context_used >= model.context_max:
+        elif model and utterance.made and utterance.made.stats.context_used >= model.context_max:
             self.feedback.hint(FULL)
         elif self.can_ask() and self.engine.feed is not None:
-            await self.resume(said, self.engine.feed)
+            await self.resume(utterance, self.engine.feed)
 
-    async def resume(self, said: Utterance, feed: Feed) -> None:
+    async def resume(self, utterance: Utterance, feed: Feed) -> None:
         """Continues an answer that was cut, in the same message."""
-        question, state = self.conversation.question(said), self.state
+        question, state = self.conversation.question(utterance), self.state
         if question is None:
             return
-        state.said, state.answer = said, self.transcript.answer(said)
+        state.utterance, state.answer = utterance, self.transcript.answer(utterance)
         state.enter("reading", "reading prompt")
-        before = await asyncio.to_thread(self.recorder.rounds, said.id) if said.is_kept else tuple(said.rounds)
+        before = (
+            await asyncio.to_thread(self.recorder.rounds, utterance.id)
+            if utterance.is_kept
+            else tuple(utterance.rounds)
+        )
         state.rounds, state.measures = state.answer.rounds, True
         await state.answer.resume()
         state.tally.begin()
-        self.watch(said)
-        self.recorder.resume(said, before, self.tuning.params)
+        self.watch(utterance)
+        self.recorder.resume(utterance, before, self.tuning.params)
         self.transcript.anchor()
-        await self.ask(self.conversation.request(question, said.text), feed)
+        await self.ask(self.conversation.request(question, utterance.text), feed)
 
     async def take_back(self) -> None:
         """The message that waits returns to the prompt."""
@@ -187,20 +191,20 @@ class Turns:
         if state.phase == "reading":
             self.engine.pace.start()
             state.enter("generating", "generating")
-        if state.said is not None and state.answer is not None:
+        if state.utterance is not None and state.answer is not None:
             state.answer.add(step)
             self.recorder.add(step)
             if self.recorder.is_due:
                 self.recorder.save(state.tally.stats)
-            state.said.text = state.answer.text
+            state.utterance.text = state.answer.text
             in_code = state.answer.passages.in_code
             if not self.loops and self.repetition.add(step.text, in_code=in_code) and state.phase == "generating":
                 self.loops = True
                 self.stop()
 
-    def watch(self, said: Utterance) -> None:
+    def watch(self, utterance: Utterance) -> None:
         """Watches the answer for a loop; one that goes on may go on with what it repeats already."""
-        self.repetition, self.loops = Repetition(said.text), False
+        self.repetition, self.loops = Repetition(utterance.text), False
 
     async def draw(self) -> bool:
         """Show what was written; whether some of it has to wait for a later frame."""
@@ -216,10 +220,10 @@ class Turns:
 
     async def finish(self, done: Done) -> None:
         """The answer has ended; one that was stopped since it repeats itself has ended by itself, for the record."""
-        said, answer = self.state.said, self.state.answer
+        utterance, answer = self.state.utterance, self.state.answer
         if answer is None and self.state.phase == "loading":
             return  # the end of an answer that was broken off for another drafter
-        if loops := self.loops and said is not None and done.finish_reason == "cancelled":
+        if loops := self.loops and utterance is not None and done.finish_reason == "cancelled":
             done = Done("stop", replace(done.stats, finish_reason="stop", loops=True))
             self.state.tally.add(done)
         words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"
@@ -229,9 +233,9 @@ class Turns:
         self.state.enter("idle", words)
         if loops:
             await self.feedback.inform(LOOPS)
-        elif said is not None and done.finish_reason == "length":
+        elif utterance is not None and done.finish_reason == "length":
             self.feedback.hint(CUT)
-        elif said is not None and done.finish_reason != "cancelled" and self.conversation.repeats(said):
+        elif utterance is not None and done.finish_reason != "cancelled" and self.conversation.repeats(utterance):
             self.feedback.hint(REPEATED)
         await self.ask_next()
 
@@ -277,14 +281,14 @@ class Turns:
         """Remembers what was said; the next turn may begin. False for an answer that never began: it is no version
         beside others, and what was there before it is shown again."""
         state, made = self.state, self.recorder.end(self.state.tally.stats, reason)
-        said, answer = state.said, state.answer
-        state.said = state.answer = None
+        utterance, answer = state.utterance, state.answer
+        state.utterance = state.answer = None
         self.collect()
-        if said is not None and answer is not None and made is not None:
-            said.made, (said.line, said.how) = made, answer.ending
-            self.measured = said.id
-        elif said is not None:
-            self.conversation.remove(said)
+        if utterance is not None and answer is not None and made is not None:
+            utterance.made, (utterance.line, utterance.how) = made, answer.ending
+            self.measured = utterance.id
+        elif utterance is not None:
+            self.conversation.remove(utterance)
             self.recorder.show(self.conversation.head)
             state.forget_figures()
             await self.show_branch()

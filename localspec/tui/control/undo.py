@@ -27,7 +27,7 @@ class Undo:
             head = self.conversation.tree.nodes[question.id].parent_id
             await self.branches.go(head)
             self._undone[head] = end, self._newest_below(head)
-            self.branches.lent.lend(question.text, question.attachments, self.feedback.with_keys(TITLE))
+            self.branches.message_edit.lend(question.text, question.attachments, self.feedback.with_keys(TITLE))
             self.feedback.hint(self.feedback.with_keys(TAKEN_BACK))
 
     async def bring_back(self) -> None:

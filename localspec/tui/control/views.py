@@ -93,6 +93,6 @@ class Views:
         self.screen.app.push_screen(HelpScreen(active_keys(self.screen)))
 
     def attached(self, message: Chips.Opened) -> None:
-        from localspec.tui.screens.attached import AttachedScreen
+        from localspec.tui.screens.attachment import AttachedScreen
 
         self.screen.app.push_screen(AttachedScreen(message.attachments, message.number))

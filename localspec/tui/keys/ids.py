@@ -14,10 +14,10 @@ from localspec.tui.panels.find import Count, FindBar, Words
 from localspec.tui.panels.pills import Pills
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.screens.asking import Asking
-from localspec.tui.screens.attached import AttachedScreen
+from localspec.tui.screens.attachment import AttachedScreen
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.dialog import Dialog
 from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
@@ -44,7 +44,7 @@ def known_ids(everywhere: Iterable[BindingType]) -> dict[str, Bound]:
         **bound(DISK_KEYS, "models.disk", writes=False),
         **bound(HUB_KEYS, "models.hub", writes=False),
         **bound(DOWNLOAD_KEYS, "models.downloads", writes=False),
-        **bound(Asking.BINDINGS, "asking", writes=False),
+        **bound(Dialog.BINDINGS, "asking", writes=False),
         **bound(SamplingForm.BINDINGS, "form"),
         **bound(Overflow.BINDINGS, "overflow", writes=False),
         **bound(DraftersScreen.BINDINGS, "drafters", writes=False),

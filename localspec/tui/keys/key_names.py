@@ -1,4 +1,4 @@
-"""The keys as they are mapped now, for whatever names one. Knows ids; what they do is their widgets' business."""
+"""The keys as the user has mapped them, for every text that names one."""
 
 from __future__ import annotations
 

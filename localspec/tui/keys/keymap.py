@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from textual.binding import Binding, BindingType
-from textual.keys import Keys, _character_to_key, key_to_character
+from textual.keys import Keys, key_to_character
 
 from localspec.config.tables import SendKey
 from localspec.core.sanitize import one_line
@@ -111,12 +111,13 @@ def pressable(name: str, keys: str, troubles: list[str], *, writes: bool) -> lis
     """The keys among these that can be bound, each as a terminal may send it; adds a sentence to `troubles` for
     others."""
     found: list[str] = []
-    for key in (key.strip().lower() for key in keys.split(",")):
+    for key in (key if len(key) == 1 else key.lower() for key in map(str.strip, keys.split(","))):  # "U" is not "u"
         if fault := fault_of(key, writes=writes):
             troubles.append(f"[keymap] {name}: {one_line(key)} {fault}.")
         else:
-            found.append(_character_to_key(key) if len(key) == 1 else key)
-    return [*found, *twins(found)]
+            found.append(key)
+    named = [binding.key for binding in Binding.make_bindings(Binding(key, "") for key in found)]  # "?" as its name
+    return [*named, *twins(named)]
 
 
 def twins(keys: Iterable[str]) -> list[str]:

@@ -16,7 +16,7 @@ DISK_KEYS: list[BindingType] = [
     Binding("x", "want('delete')", "Delete", show=False, id="disk.delete"),
     Binding("f", "want('formats')", "Weight formats", show=False, id="disk.formats"),
     Binding("v", "want('verify')", "Verify files", show=False, id="disk.verify"),
-    Binding("c", "want('clean')", "Delete parts of cancelled downloads", show=False, id="disk.clean"),
+    Binding("c", "want('clean')", "Delete unfinished parts and older versions", show=False, id="disk.clean"),
 ]
 HUB_KEYS: list[BindingType] = [
     Binding("d", "want('drafter')", "Find a drafter", show=False, id="hub.drafter"),

@@ -1,4 +1,4 @@
-"""A screen that the key which opens it closes again, whichever key that is now. Knows no screen of its own."""
+"""A mixin for screens: the key that opened one closes it again, whichever key that is now."""
 
 from __future__ import annotations
 

@@ -38,8 +38,8 @@ class CodeLeaf(Leaf):
 
 def goes_on(strip: Strip) -> bool:
     """Whether it begins behind the beginning of a line of the text."""
-    places = (segment.style.meta["offset"][0] for segment in strip if segment.style and "offset" in segment.style.meta)
-    return next(places, 0) > 0
+    offsets = (segment.style.meta["offset"][0] for segment in strip if segment.style and "offset" in segment.style.meta)
+    return next(offsets, 0) > 0
 
 
 class Fence(MarkdownFence):

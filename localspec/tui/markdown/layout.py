@@ -1,7 +1,7 @@
 """How a growing answer is laid out at little cost: five mixins, each listed before the widget's own class.
 
-Knows sizes and texts, and nothing about what the widgets contain. `GrowingText` buys 0.30 of a core, `Aside` 0.08, the
-others 0.02 each (docs/textual.md).
+Knows sizes and texts, and nothing about what the widgets contain. `GrowingText` buys 0.30 of a core, `Aside` 0.08,
+`Tall` and `GrowingScroll` 0.02 each, `Pile` 0.015 (docs/textual.md).
 """
 
 from __future__ import annotations
@@ -101,8 +101,8 @@ class GrowingText(TallText):
     To lay out a line costs as much as to draw the screen, since all widgets find their positions again.
     """
 
-    _room = 0  # lines that are laid out for it, whether it needs them yet or not
-    _room_width = 0  # at which they were counted; 0 where they were not
+    _reserved = 0  # lines that are laid out for it, whether it needs them yet or not
+    _reserved_width = 0  # at which they were counted; 0 where they were not
 
     def grow(self, old: Content, new: Content) -> None:
         """Show this in place of what is shown."""
@@ -113,26 +113,26 @@ class GrowingText(TallText):
         if lines <= height and self._is_wide_enough(new, width):
             self.update(new, layout=False)
         else:
-            self._room, self._room_width = lines + LINES_AHEAD, width
+            self._reserved, self._reserved_width = lines + LINES_AHEAD, width
             self.update(new)
 
     def reserve(self) -> None:
         """Reserves lines for text that is to come, beyond those it has."""
-        if not self._room:
-            self._room, self._room_width = LINES_AHEAD, 0
+        if not self._reserved:
+            self._reserved, self._reserved_width = LINES_AHEAD, 0
             self.refresh(layout=True)
 
     def settle(self) -> None:
         """Gives reserved lines back once nothing more is added."""
-        if self._room:
-            self._room = 0
+        if self._reserved:
+            self._reserved = 0
             self.refresh(layout=True)
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         lines = super().get_content_height(container, viewport, width)
-        if self._room and 0 < self._room_width != width:  # the terminal was given another size meanwhile
-            self._room, self._room_width = lines + LINES_AHEAD, width
-        return max(lines, self._room)
+        if self._reserved and 0 < self._reserved_width != width:  # the terminal was given another size meanwhile
+            self._reserved, self._reserved_width = lines + LINES_AHEAD, width
+        return max(lines, self._reserved)
 
     def _is_wide_enough(self, content: Content, width: int) -> bool:
         return not self.styles.is_auto_width or content.get_optimal_width(cast("RulesMap", self.styles), width) <= width

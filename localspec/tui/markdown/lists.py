@@ -26,9 +26,9 @@ class Item(Pile, Vertical):
         """Continues the list: blocks before its last are the same, its last grows, and what follows is new."""
         end = self.children[-1]
         assert isinstance(end, MarkdownBlock)
-        place = len(self.children)
-        await end._update_from_block(blocks[place - 1])
-        await self.mount_all(blocks[place:])
+        count = len(self.children)
+        await end._update_from_block(blocks[count - 1])
+        await self.mount_all(blocks[count:])
 
 
 class Row(Tall, Horizontal):
@@ -52,7 +52,7 @@ Items = list[MarkdownListItem]
 class Growing(Tall, Block):
     """Knows what each block of each of its items says."""
 
-    said: tuple[tuple[str, ...], ...] = ()
+    texts: tuple[tuple[str, ...], ...] = ()
     signs: ClassVar[staticmethod[[Items], list[str]]]  # what stands before each item
 
     @property
@@ -71,17 +71,17 @@ class Growing(Tall, Block):
             yield Row(sign, item._blocks)
 
     def compose(self) -> ComposeResult:
-        self.said = self.spell()
+        self.texts = self.spell()
         yield from self.rows()
         self._blocks.clear()
 
     def goes_on_in(self, block: MarkdownBlock) -> bool:
         """Whether only the last item differs, if any does."""
-        stands = len(self.said) - 1
+        stands = len(self.texts) - 1
         if not isinstance(block, Growing) or block.name != self.name:
             return False
         says = block.spell()
-        return len(says) > stands and says[:stands] == self.said[:stands]
+        return len(says) > stands and says[:stands] == self.texts[:stands]
 
     async def _update_from_block(self, block: MarkdownBlock) -> None:
         """Updates the last block of the last item; any other difference is rare, and drawn anew as Textual does."""
@@ -90,9 +90,9 @@ class Growing(Tall, Block):
             await super()._update_from_block(block)
             return
         stands = len(rows) - 1
-        (*before, _), self.said = self.said[stands], block.spell()
+        (*before, _), self.texts = self.texts[stands], block.spell()
         blocks, shown = block.items[stands]._blocks, rows[stands].item
-        if list(self.said[stands][: len(before)]) == before and item_goes_on(shown, blocks):
+        if list(self.texts[stands][: len(before)]) == before and item_goes_on(shown, blocks):
             await shown.go_on(blocks)
             stands += 1
         else:
@@ -131,7 +131,7 @@ class Bullets(Growing, MarkdownBulletList):
 def numbers(items: Items) -> list[str]:
     """The items' numbers, all as wide as the last."""
     first = int(items[0].bullet) if items else 1
-    found = [f"{first + place}. " for place in range(len(items))]
+    found = [f"{first + index}. " for index in range(len(items))]
     return [number.rjust(len(found[-1]) + 1) for number in found]
 
 

@@ -32,8 +32,8 @@ class Marks:
         """All of a widget's lines, marked."""
         pieces: dict[int, list[tuple[int, int, Style]]] = {}
         number = self.chosen[1] if self.chosen is not None and self.chosen[0] is widget else None
-        for place, cells in enumerate(self.hits(strips)):
-            style = self.chosen_style if place == number else self.style
+        for index, cells in enumerate(self.hits(strips)):
+            style = self.chosen_style if index == number else self.style
             for y, start, end in cells:
                 pieces.setdefault(y, []).append((start, end, style))
         return [marked(strip, pieces[y]) if y in pieces else strip for y, strip in enumerate(strips)]

@@ -1,5 +1,5 @@
-"""A passage of an answer as Markdown that grows. Textual's own, but what has been written of a long block stands:
-of code the last leaf is drawn again, of a list the last item.
+"""A passage of an answer as Markdown that grows: Textual's Markdown, but of code only the last leaf is drawn again, and
+of a list only the last item.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An answer's text in passages that are laid out one by one: what is said, cut where a block has ended, and thoughts.
+"""An answer's text in passages that are laid out one by one: the reply, cut where a block has ended, and thoughts.
 
 A passage that has a successor never changes again. Knows where Markdown's code fences stand, and no widgets.
 """
@@ -57,7 +57,7 @@ class Passages(list[Passage]):
         """Ends the answer: text that was held back is text like any other."""
         held, self._held = self._held, ""
         if held:
-            self._place().text += held
+            self._open_passage().text += held
         if self:
             self[-1].has_ended = True
 
@@ -78,16 +78,16 @@ class Passages(list[Passage]):
                 return ""
         if self._may_cut(whole):
             self[-1].has_ended = True
-        self._place().text += line + newline
+        self._open_passage().text += line + newline
         self._line = "" if newline else whole
         if newline:
             self._end_line(whole)
         return rest
 
     def _think(self, text: str) -> str:
-        said, tag, rest = text.partition(CLOSE)
+        thought, tag, rest = text.partition(CLOSE)
         if tag:
-            self[-1].text += said
+            self[-1].text += thought
             self[-1].has_ended = True
             return rest
         held = next((n for n in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:n])), 0)
@@ -95,7 +95,7 @@ class Passages(list[Passage]):
         self._held = text[len(text) - held :]
         return ""
 
-    def _place(self) -> Passage:
+    def _open_passage(self) -> Passage:
         """The passage that text is added to now."""
         if not self or self[-1].has_ended:
             self.append(Passage())

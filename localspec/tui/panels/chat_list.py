@@ -35,7 +35,7 @@ class Row(Option):
         self.chat_id, self.title, self.message_id = chat_id, title, message_id
 
     @property
-    def place(self) -> tuple[str, int | None]:
+    def target(self) -> tuple[str, int | None]:
         return self.chat_id, self.message_id
 
 
@@ -78,7 +78,7 @@ class ChatList(OptionList):
         before, index = self.row, self.highlighted
         self.set_options(rows)
         free = [number for number, row in enumerate(rows) if not row.disabled]
-        same = [number for number in free if before is not None and place(rows[number]) == before.place]
+        same = [number for number in free if before is not None and target(rows[number]) == before.target]
         near = [number for number in free if number >= (index or 0)] or free[-1:]
         chosen = free if afresh else same or near
         self.highlighted = chosen[0] if chosen else None
@@ -87,8 +87,8 @@ class ChatList(OptionList):
         self.post_message(self.Wanted(what, self.row))
 
 
-def place(option: Option) -> tuple[str, int | None] | None:
-    return option.place if isinstance(option, Row) else None
+def target(option: Option) -> tuple[str, int | None] | None:
+    return option.target if isinstance(option, Row) else None
 
 
 @dataclass(frozen=True, slots=True)

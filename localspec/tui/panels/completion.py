@@ -34,7 +34,7 @@ class Completion(Static):
         self.display = False
         self._text = ("", "")
         self._offers: tuple[Offer, ...] = ()
-        self._place: int | None = None
+        self._index: int | None = None
         self._folder: Folder | None = None  # of the path that is typed, once it has been read
 
     @property
@@ -43,12 +43,12 @@ class Completion(Static):
 
     @property
     def chosen(self) -> Offer | None:
-        return None if self._place is None else self._offers[self._place]
+        return None if self._index is None else self._offers[self._index]
 
     @property
     def best(self) -> Offer | None:
         """The chosen one, or the first."""
-        return self._offers[self._place or 0] if self._offers else None
+        return self._offers[self._index or 0] if self._offers else None
 
     def follow(self, text: str, before: str) -> None:
         """A text that has been followed already opens nothing again. An argument not begun is not chosen by itself.
@@ -63,7 +63,7 @@ class Completion(Static):
         elif self._folder is not None and self._folder.path == path.folder and len(self._folder.names) <= AT_ONCE:
             self._offer_names(path, self._folder.matching(path.name))
         else:
-            self._offers, self._place = (), None  # those of another text; they are drawn until there are others
+            self._offers, self._index = (), None  # those of another text; they are drawn until there are others
             self.run_worker(self._look(path), group="paths", exclusive=True)
 
     def pass_over(self, text: str, before: str) -> None:
@@ -74,14 +74,14 @@ class Completion(Static):
     def move(self, direction: int) -> bool:
         """Choose the next one or the one before, if there is a choice."""
         if self._offers:
-            before = self._place if self._place is not None else min(-direction, 0)
-            self._place = (before + direction) % len(self._offers)
+            before = self._index if self._index is not None else min(-direction, 0)
+            self._index = (before + direction) % len(self._offers)
             self._draw()
         return self.is_open
 
     def close(self) -> bool:
         """Closes the list until something else is typed; returns whether it was open."""
-        was_open, self._offers, self._place = self.is_open, (), None
+        was_open, self._offers, self._index = self.is_open, (), None
         self._draw()
         return was_open
 
@@ -110,7 +110,7 @@ class Completion(Static):
     # --- what is shown
 
     def _offer(self, found: tuple[Offer, ...], *, begun: bool) -> None:
-        self._offers, self._place = found, 0 if found and begun else None
+        self._offers, self._index = found, 0 if found and begun else None
         self._draw()
 
     def _draw(self) -> None:
@@ -121,11 +121,11 @@ class Completion(Static):
             self.update(Content("\n").join(lines))
 
     def _rows(self, most: int) -> list[Content]:
-        first = max(0, (self._place or 0) - most + 1)
+        first = max(0, (self._index or 0) - most + 1)
         shown = list(enumerate(self._offers))[first : first + most]
         widest = WIDEST_USAGE if all(offer.replaces is None for _, offer in shown) else WIDEST_PATH
         width = min(widest, max((len(offer.usage) for _, offer in shown), default=0))
-        return [row(offer, width, chosen=place == self._place) for place, offer in shown]
+        return [row(offer, width, chosen=index == self._index) for index, offer in shown]
 
     def _usage(self) -> list[Content]:
         """The usage of a command whose argument is typed, unless its choices are listed."""

@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from textual import events
-from textual.widget import Widget
 from textual.widgets import Input
 
+from localspec.tui.terminal.bound_keys import runs_binding
+
 LONGEST = 1000  # letters; a longer paste is a mistake
-
-
-async def runs_binding(widget: Widget, key: str) -> bool:
-    """Run what the key is bound to there; False if it is bound to nothing, or that could do nothing.
-
-    Textual does so for a key that a widget binds only when it has come back from the app: letters that were typed after
-    it would be there first, and a backspace would take one.
-    """
-    found = (bindings for node, bindings in widget.screen._binding_chain if node is widget)  # none: the focus has left
-    for binding in [each for bindings in found for each in bindings.key_to_bindings.get(key, ())]:
-        if not binding.priority and await widget.app.run_action(binding.action, widget):
-            return True
-    return False
 
 
 class Field(Input):

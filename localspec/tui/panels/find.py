@@ -15,9 +15,10 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from localspec.core.sanitize import one_line
-from localspec.tui.chat.finding import Finder, Found, Hit, Source
+from localspec.tui.chat.word_matches import Finder, Found, Hit, Source
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.panels.field import LONGEST, Field, runs_binding
+from localspec.tui.panels.field import LONGEST, Field
+from localspec.tui.terminal.bound_keys import runs_binding
 from localspec.tui.terminal.timer import once
 
 TYPING_SECONDS = 0.1  # the search begins when the fingers rest so long
@@ -123,7 +124,7 @@ class FindBar(Horizontal):
         self.words.action_select_all()
         self._look()
 
-    async def open_at(self, words: str, place: int) -> None:
+    async def open_at(self, words: str, message: int) -> None:
         """The first hit in this message is shown, and the next key goes on from there."""
         self.display = True
         with self.words.prevent(Input.Changed):
@@ -131,7 +132,7 @@ class FindBar(Horizontal):
         self.count.focus()
         async with self._finding:
             await self._find()
-            self.index = -1 if (first := self.found.first_in(place)) is None else first
+            self.index = -1 if (first := self.found.first_in(message)) is None else first
             self._show("")
 
     def leave(self) -> None:

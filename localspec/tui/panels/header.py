@@ -8,7 +8,7 @@ from textual.widget import Widget
 from localspec.core.events import ModelCard, SpecCard, Stats
 from localspec.core.requests import Template
 from localspec.core.sanitize import one_line
-from localspec.core.served import SERVER
+from localspec.core.server_speculation import SERVER
 from localspec.models.named_templates import COMPLETION
 from localspec.tui.chat.draft_length import NO_MODEL, drafting
 from localspec.tui.chat.gain import against, gain

@@ -74,8 +74,8 @@ class Listing:
 
 
 def rank(word: str) -> int:
-    """The place of a word among those for a fit, the best first."""
-    return next((place for place, known in enumerate(RANKS) if known and word.startswith(known)), RANKS.index(""))
+    """The rank of a word among those for a fit, the best first."""
+    return next((index for index, known in enumerate(RANKS) if known and word.startswith(known)), RANKS.index(""))
 
 
 def tone(listing: Listing) -> str:

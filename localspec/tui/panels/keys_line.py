@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from textual import events
 from textual.app import ComposeResult
 from textual.widgets import Footer
-from textual.widgets._footer import FooterKey
+
+from localspec.tui.terminal.footer_key import ChangingKey
 
 MOST_USEFUL = ("send", "stop", "reload", "help", "command_palette", "new", "quit", "speed", "tokens", "spec", "chats")
 BLANKS = 3  # around the key, and behind the word
@@ -46,7 +47,7 @@ class KeysLine(Footer):
         super().__init__(show_command_palette=False)
         self.word, self.letters = word, letters
         self._fitted, self._shown = 0, tuple[Key, ...]()
-        self._made: list[FooterKey] = []
+        self._made: list[ChangingKey] = []
 
     def compose(self) -> ComposeResult:
         return ()
@@ -54,11 +55,11 @@ class KeysLine(Footer):
     async def recompose(self) -> None:
         """Says something else where there are words already: with every question they change four times and more."""
         fitting = self._fitting()
-        if fitting == self._shown or not self.is_attached or self._pruning:
+        if fitting == self._shown or not self.is_attached or not self.display:
             return
         for made, key, shown in zip(self._made, fitting, self._shown, strict=False):
             if key != shown:
-                retell(made, key)
+                show_anew(made, key)
         self._shown = fitting
         self._made, spare = self._made[: len(fitting)], self._made[len(fitting) :]
         more = [footer_key(key) for key in fitting[len(self._made) :]]
@@ -72,7 +73,7 @@ class KeysLine(Footer):
             self.refresh(recompose=True)
 
     def _fitting(self) -> tuple[Key, ...]:
-        self._fitted = left = self.size.width or self.app.size.width  # before it has a place
+        self._fitted = left = self.size.width or self.app.size.width  # before it is laid out
         fitting = list[Key]()
         for key in spread(self.letters(), left) or sorted(self._active().values(), key=lambda key: key.rank):
             left -= key.cells
@@ -92,18 +93,18 @@ class KeysLine(Footer):
         return found
 
 
-def footer_key(key: Key) -> FooterKey:
+def footer_key(key: Key) -> ChangingKey:
     look = "-compact" if key.is_letter else ""
-    made = FooterKey(key.key, key.display, key.word, key.action, key.is_off, key.tooltip, look)
-    made.set_reactive(FooterKey.compact, key.is_letter)
+    made = ChangingKey(key.key, key.display, key.word, key.action, key.is_off, key.tooltip, look)
+    made.set_reactive(ChangingKey.compact, key.is_letter)
     return made
 
 
-def retell(made: FooterKey, key: Key) -> None:
+def show_anew(made: ChangingKey, key: Key) -> None:
     made.key, made.key_display, made.description, made.action = key.key, key.display, key.word, key.action
-    made._disabled, made.tooltip = key.is_off, key.tooltip or None
+    made.tooltip = key.tooltip or None
     made.compact = key.is_letter
-    made.set_class(key.is_off, "-disabled")
+    made.set_off(key.is_off)
     made.refresh(layout=True)
 
 

@@ -1,7 +1,4 @@
-"""A long text as numbered lines that scroll: only those in sight are made, so a megabyte costs no more than a page.
-
-Knows nothing of where the text is from.
-"""
+"""A long text as numbered lines that scroll: only those in sight are made, so a megabyte costs no more than a page."""
 
 from __future__ import annotations
 

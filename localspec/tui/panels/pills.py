@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
-from localspec.tui.panels.field import runs_binding
+from localspec.tui.terminal.bound_keys import runs_binding
 
 NAME_CHARACTERS = 40
 PASTED = "pasted text"
@@ -97,6 +97,9 @@ class Pills(Chips):
     def take(self) -> tuple[Attachment, ...]:
         taken, self.attachments = self.attachments, ()
         return taken
+
+    def detach(self, attachment: Attachment) -> None:
+        self.attachments = tuple(one for one in self.attachments if one is not attachment)
 
     def remove_last(self) -> None:
         self.attachments = self.attachments[:-1]

@@ -26,12 +26,13 @@ from localspec.tui.chat.attachments import (
     just_mentioned,
     mentioned,
     no_file,
+    paths_mentioned,
 )
 from localspec.tui.chat.daemon import in_daemon
 from localspec.tui.control.commands import Known, Offer, parse
 from localspec.tui.panels.completion import Completion
-from localspec.tui.panels.field import runs_binding
 from localspec.tui.panels.pills import Pills
+from localspec.tui.terminal.bound_keys import runs_binding
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
 COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c", "ctrl+z,super+z"}
@@ -92,9 +93,12 @@ class Prompt(TextArea, inherit_bindings=False):
         self.pills = Pills(self.write_on)  # what is attached to the next message; it stands above
         self.under_way = 0  # messages that were sent and have not arrived
         self.back: list[str] = []  # texts that were given back, until none is under way
+        self._mentioned: set[str] = set()  # the paths that are mentioned here
+        self._dropped: dict[str, Attachment] = {}  # what was detached with its mention: undo brings back both
 
     def on_text_area_changed(self) -> None:
         self.follow()
+        self.follow_mentions()
 
     def follow(self) -> None:
         """The completion list follows what stands here."""
@@ -115,11 +119,13 @@ class Prompt(TextArea, inherit_bindings=False):
     def take(self) -> str:
         """The text, which leaves the prompt."""
         text, self.text = self.text.strip(), ""
+        self.forget_mentions()
         return text
 
     def lay(self, text: str) -> None:
         """Puts a text in place of what is there, with the cursor behind it; nothing is offered to complete it."""
         self.text = text
+        self.forget_mentions()
         self.move_cursor(self.document.end)
         row, column = self.cursor_location
         self.completion.pass_over(text, "" if self.text_only else self.document.get_line(row)[:column])
@@ -207,7 +213,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     # --- attachments
 
-    async def _on_paste(self, event: events.Paste) -> None:
+    async def on_paste(self, event: events.Paste) -> None:
         if self.attaches(event.text):
             event.prevent_default()
 
@@ -225,6 +231,21 @@ class Prompt(TextArea, inherit_bindings=False):
         if self.selection.is_empty and self.cursor_location == (0, 0):
             self.pills.remove_last()
         super().action_delete_left()
+
+    def follow_mentions(self) -> None:
+        """A file is detached with its mention, and attached again with it."""
+        before, self._mentioned = self._mentioned, paths_mentioned(self.text)
+        for one in self.pills.attachments:
+            if one.path in before - self._mentioned:
+                self.pills.detach(one)
+                self._dropped[one.path or ""] = one
+        for path in self._mentioned & self._dropped.keys():
+            self.pills.add(self._dropped.pop(path))
+
+    def forget_mentions(self) -> None:
+        """The text is another: what is attached belongs to it."""
+        self._mentioned = paths_mentioned(self.text)
+        self._dropped.clear()
 
     @on(TextArea.Changed)
     def look_for_mention(self) -> None:
@@ -244,8 +265,11 @@ class Prompt(TextArea, inherit_bindings=False):
         try:
             for name in names:
                 file = name if typed else await in_daemon(partial(file_named, name))
-                if file is not None:
-                    self.pills.add(await in_daemon(partial(from_file, file)))
+                if file is None:
+                    continue
+                found = await in_daemon(partial(from_file, file))
+                if typed or found.path in paths_mentioned(self.text):
+                    self.pills.add(found)
         except UsageError as fault:
             self.post_message(self.Refused(str(fault), typed))
             return

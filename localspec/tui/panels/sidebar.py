@@ -77,7 +77,7 @@ class Sidebar(Vertical):
         self.name_field = Field(compact=True, id="chat-name")
         self.line = Static(markup=False, id="chat-line")
         self.running: str | None = None
-        self.wish: bool | None = None  # of the user, for a wide screen
+        self.chosen: bool | None = None  # by the user, for a wide screen
         self.display = self.name_field.display = False
         self._limit = PAGE
         self._drawn: str | None = None  # the search whose rows are drawn
@@ -98,7 +98,7 @@ class Sidebar(Vertical):
     def settle(self, width: int) -> None:
         """The screen is so wide now. Only a wide one shows the chats unasked, until the user hides them."""
         wide = width >= WIDE
-        shown = (self.store.kept if self.wish is None else self.wish) if wide else self.covers
+        shown = (self.store.kept if self.chosen is None else self.chosen) if wide else self.covers
         self.set_class(not wide, "-over")
         self.set_class(width < LEAST_WIDTH, "-whole")
         self._appear(shown)
@@ -152,7 +152,7 @@ class Sidebar(Vertical):
 
     def _remember(self) -> None:
         if not self.has_class("-over"):
-            self.wish = self.display
+            self.chosen = self.display
 
     # --- what it shows
 
@@ -230,7 +230,7 @@ class Sidebar(Vertical):
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if isinstance(event.option, Row):
-            self.post_message(self.Chosen(*event.option.place, words=self._drawn or ""))
+            self.post_message(self.Chosen(*event.option.target, words=self._drawn or ""))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()

@@ -17,7 +17,7 @@ from textual.widget import Widget
 from localspec.core.blocks import bar, column, grouped, meter, per_cell
 from localspec.core.events import SpecCard, Stats, Step
 from localspec.core.sanitize import one_line
-from localspec.core.served import is_served, speculation
+from localspec.core.server_speculation import is_served, speculation
 from localspec.core.sizes import size_words
 from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import words
@@ -26,7 +26,7 @@ from localspec.tui.chat.gain import UNKNOWN, baseline, gain
 LEAST_WIDTH, WIDE = 80, 140
 MOST_LINES = 99
 Fold = Literal["hidden", "folded", "whole"]
-WISHES: dict[str, Fold | None] = {"auto": None, "on": "folded", "off": "hidden"}  # as the settings have them
+FOLDS: dict[str, Fold | None] = {"auto": None, "on": "folded", "off": "hidden"}  # as the settings have them
 NEXT: dict[Fold, Fold] = {"hidden": "folded", "folded": "whole", "whole": "hidden"}
 LABEL = 9  # columns of the names on the left
 LEAST_BAR = 4
@@ -198,17 +198,17 @@ def short(count: int) -> str:
     return f"{count / 1000:.1f}k" if count < 100_000 else f"{count / 1000:.0f}k"
 
 
-def shown(width: int, wish: Fold | None) -> Fold:
+def shown(width: int, chosen: Fold | None) -> Fold:
     """How much of the panel is shown: nothing below 80 columns; from there on what the user chose, and where
     nothing was chosen four lines from 140 on."""
     if width < LEAST_WIDTH:
         return "hidden"
-    return wish or ("folded" if width >= WIDE else "hidden")
+    return chosen or ("folded" if width >= WIDE else "hidden")
 
 
 class SpeedPanel(Widget):
     """Shows the figures beside the transcript where that is wide, else over it. Calls `read` when it is drawn, not
-    while it is hidden. `wish` is the user's."""
+    while it is hidden. `chosen` is by the user."""
 
     ALLOW_SELECT = False
 
@@ -216,7 +216,7 @@ class SpeedPanel(Widget):
         super().__init__()
         self.read = read
         self.border_title = "Speed"
-        self.wish: Fold | None = None
+        self.chosen: Fold | None = None
         self.fold: Fold = "hidden"
         self.display = False
         self._drawn: list[Content] = []
@@ -228,7 +228,7 @@ class SpeedPanel(Widget):
 
     def settle(self, width: int) -> None:
         """The screen is so wide now."""
-        before, self.fold = self.fold, shown(width, self.wish)
+        before, self.fold = self.fold, shown(width, self.chosen)
         self.display = self.fold != "hidden"
         self.set_class(width < WIDE, "-over")
         if before != self.fold:
@@ -236,11 +236,11 @@ class SpeedPanel(Widget):
 
     def turn(self, width: int) -> None:
         """Four lines, then all, then none."""
-        self.wish = NEXT[self.fold]
+        self.chosen = NEXT[self.fold]
         self.settle(width)
 
     def hide(self, width: int) -> None:
-        self.wish = "hidden"
+        self.chosen = "hidden"
         self.settle(width)
 
     def lines(self, width: int, height: int) -> list[Content]:

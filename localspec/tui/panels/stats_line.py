@@ -10,7 +10,7 @@ from textual.widget import Widget
 
 from localspec.core.events import FinishReason, Loading, Stats, Waiting
 from localspec.core.sanitize import one_line
-from localspec.core.served import is_served, speculation
+from localspec.core.server_speculation import is_served, speculation
 from localspec.tui.chat.gain import cost
 from localspec.tui.chat.info import Info, info
 from localspec.tui.terminal.timer import once
@@ -87,9 +87,12 @@ class StatsLine(Widget):
     info: reactive[Info] = reactive(Info())
     hint: reactive[str] = reactive("")
     _hint_timer: TimerHandle | None = None
+    _hint_stays = False
 
-    def give_hint(self, text: str, seconds: float | None = None) -> None:
-        """Say something for a while, or until it can have been read. Whatever it quotes comes in clean."""
+    def give_hint(self, text: str, seconds: float | None = None, *, stays: bool = False) -> None:
+        """Say something for a while, or until it can have been read; `stays`: whatever the engine does meanwhile.
+        Whatever it quotes comes in clean."""
+        self._hint_stays = stays
         if self._hint_timer is not None:
             self._hint_timer.cancel()
         self.hint = one_line(text)
@@ -97,6 +100,11 @@ class StatsLine(Widget):
 
     def end_hint(self) -> None:
         self.hint = ""
+
+    def contradict_hint(self) -> None:
+        """Ends a hint that is about what the engine did before."""
+        if not self._hint_stays:
+            self.end_hint()
 
     def watch_hint(self, hint: str) -> None:
         self.set_class(bool(hint), "-hints")

@@ -19,27 +19,27 @@ from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
 
 from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step, Text, Waiting
-from localspec.history import OpenChat, Unsent
-from localspec.tui.chat.past import conversation
+from localspec.history import OpenChat
 from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Noticed
-from localspec.tui.control.ahead import read_ahead
+from localspec.tui.chat.saved_chat import conversation
 from localspec.tui.control.branches import Branches
+from localspec.tui.control.chat_model import ChatModel
 from localspec.tui.control.chats import Chats
 from localspec.tui.control.command_line import CommandLine
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.downloads import Changed
 from localspec.tui.control.drafters import Drafters
 from localspec.tui.control.engine_link import EngineLink
+from localspec.tui.control.external_programs import ExternalPrograms
 from localspec.tui.control.feed import Arrived, Engine
 from localspec.tui.control.feedback import Feedback
 from localspec.tui.control.full_context import FullContext
 from localspec.tui.control.interrupts import Interrupts
 from localspec.tui.control.library import Library
-from localspec.tui.control.measuring import Measuring
+from localspec.tui.control.measurements import Measuring
 from localspec.tui.control.models import Chosen, Models
-from localspec.tui.control.outside import Outside
-from localspec.tui.control.own_model import OwnModel
 from localspec.tui.control.parts import Parts
+from localspec.tui.control.preloading import read_ahead
 from localspec.tui.control.recovery import Recovery
 from localspec.tui.control.reports import Reports
 from localspec.tui.control.settings import Settings
@@ -48,6 +48,7 @@ from localspec.tui.control.state import ChatState, Lines
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.undo import Undo
+from localspec.tui.control.unsent import Returned
 from localspec.tui.control.views import Views
 from localspec.tui.keys.chat_keys import CHAT_KEYS
 from localspec.tui.markdown.painter import Painted
@@ -57,9 +58,9 @@ from localspec.tui.panels.keys_line import KeysLine
 from localspec.tui.panels.pills import Chips
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, WISHES, SpeedPanel
+from localspec.tui.panels.speed_panel import FOLDS, LEAST_WIDTH, SpeedPanel
 from localspec.tui.panels.stats_line import StatsLine, loading_words
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 from localspec.tui.terminal.collector import Collector
 from localspec.tui.transcript.legend import Legend
 from localspec.tui.transcript.transcript import Transcript
@@ -106,7 +107,7 @@ class ChatScreen(Painted, Screen[None]):
         self.prompt = Prompt(lambda key: self.branches.claims(key), lambda: self.command_line.known())  # noqa: PLW0108 - made later
         self.transcript = Transcript(
             busy=lambda: self.state.busy,
-            let_go=self.collector.wish,
+            let_go=self.collector.request,
             version=self.conversation.version,
             elsewhere=self.conversation.elsewhere,
             rounds=self.recorder.rounds,
@@ -114,7 +115,7 @@ class ChatScreen(Painted, Screen[None]):
         )
         self.transcript.server = self.tuning.server
         self.speed = SpeedPanel(lambda: self.state.reading())  # noqa: PLW0108 - made later
-        self.speed.wish = WISHES[ui.speed_panel]
+        self.speed.chosen = FOLDS[ui.speed_panel]
 
     def make_controllers(self) -> None:
         """Makes the controllers; those that the table of commands calls are annotated, for mypy."""
@@ -130,23 +131,23 @@ class ChatScreen(Painted, Screen[None]):
         )
         self.turns: Turns = Turns(
             parts,
-            collect=self.collector.wish,
+            collect=self.collector.request,
             leave_bench=lambda: self.measuring.leave_bench(),  # noqa: PLW0108 - made later
             kept=lambda: self.chats.kept(),  # noqa: PLW0108 - made later
         )
         self.copies: Copies = Copies(parts)
         self.reports: Reports = Reports(parts)
         self.settings: Settings = Settings(parts)
-        self.outside = Outside(parts, self.copies)
+        self.programs = ExternalPrograms(parts, self.copies)
         self.branches: Branches = Branches(parts, self.turns, self.copies)
         self.undo: Undo = Undo(parts, self.turns, self.branches)
         self.speculation: Speculation = Speculation(parts)
-        self.chats: Chats = Chats(parts, self.turns, self.branches, opened=lambda: self.own_model.ask())  # noqa: PLW0108 - made later
+        self.chats: Chats = Chats(parts, self.turns, self.branches, opened=lambda: self.chat_model.ask())  # noqa: PLW0108 - made later
         self.sidebar, self.find = self.chats.sidebar, self.chats.finding.bar
-        self.library = Library(parts, self.outside)
+        self.library = Library(parts, self.programs)
         self.models: Models = Models(parts, self.turns, self.speculation, self.library)
-        self.own_model = OwnModel(parts, self.models)
-        self.full_context = FullContext(parts, self.turns, self.own_model, begin_chat=self.chats.begin)
+        self.chat_model = ChatModel(parts, self.models)
+        self.full_context = FullContext(parts, self.turns, self.chat_model, begin_chat=self.chats.begin)
         self.recovery = Recovery(parts, self.models)
         self.drafters: Drafters = Drafters(parts, self.models, self.speculation)
         self.measuring: Measuring = Measuring(parts, self.models)
@@ -164,10 +165,11 @@ class ChatScreen(Painted, Screen[None]):
 
     async def on_mount(self) -> None:
         await self.chats.show(self.past)
-        self.own_model.start()
+        self.chat_model.start()
         self.prompt.focus()
         self.views.show(self.tuning.config.ui.token_view)
-        self.set_interval(SAVE_SECONDS, lambda: self.recorder.save(self.state.tally.stats))
+        self.set_interval(SAVE_SECONDS, self.save)
+        self.watch(self.status, "hint", self.refresh_bindings, init=False)  # a key may be asked for again
         self.call_after_refresh(self.begin)
 
     def begin(self) -> None:
@@ -175,14 +177,18 @@ class ChatScreen(Painted, Screen[None]):
         self.recorder.start(self.feedback.tell)
         if self.past is not None:
             self.turns.locate()
-        self.chats.put_back(self.past)
+        self.chats.unsent.seek()
         self.engine.load()
         self.run_worker(partial(read_ahead, self.command_line), thread=True, exit_on_error=False, group="import")
 
+    def save(self) -> None:
+        """Called every few seconds: what would be lost if the program were killed."""
+        self.recorder.save(self.state.tally.stats)
+        self.chats.unsent.look()
+
     async def on_unmount(self) -> None:
         self.recorder.end(self.state.tally.stats, "cancelled")
-        unsent = self.branches.lent.own
-        self.recorder.abandon(Unsent(unsent.text, unsent.attachments, self.tuning.server))
+        self.chats.unsent.close()
         self.engine.close()
         self.library.downloads.close()
         self.chats.store.close()
@@ -236,7 +242,7 @@ class ChatScreen(Painted, Screen[None]):
         self.models.welcome()
         self.state.enter("idle", "idle")
         self.speculation.restore(ready)
-        await self.own_model.welcome()
+        await self.chat_model.welcome()
         await self.turns.ask_next()
 
     async def draw(self) -> bool:
@@ -253,7 +259,10 @@ class ChatScreen(Painted, Screen[None]):
         await self.engine.drain(message.feed)
 
     async def on_noticed(self, message: Noticed) -> None:
-        await self.feedback.inform(message.notice)
+        await self.feedback.inform(message.notice, answers=message.answers)
+
+    def on_returned(self, message: Returned) -> None:
+        self.chats.unsent.put_back(message)
 
     def on_kept(self, message: Kept) -> None:
         self.chats.mark(message.chat_id)
@@ -379,8 +388,8 @@ class ChatScreen(Painted, Screen[None]):
         self.models.pick()
 
     def action_editor(self) -> None:
-        self.outside.edit()
+        self.programs.edit()
 
     def on_markdown_link_clicked(self, event: Markdown.LinkClicked) -> None:
         event.stop()
-        self.outside.ask_about(event.href)
+        self.programs.ask_about(event.href)

@@ -19,11 +19,11 @@ from textual.widgets import Footer, Static
 from localspec.core.events import Done, Failure, Prefill, Stats, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest
 from localspec.core.sanitize import one_line
-from localspec.core.served import UNREPORTED, is_served
+from localspec.core.server_speculation import UNREPORTED, is_served
 from localspec.runtime.stats import PROBES_NEEDED
 from localspec.tui.screens.compare_methods import Way
 from localspec.tui.screens.compare_side import Side
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 TWO_COLUMNS = 80
 AROUND = 24  # characters shown where the texts part
@@ -111,9 +111,9 @@ class CompareScreen(Screen[None]):
         """Shows the result, and marks where the texts differ."""
         one, other = self.first.text, self.second.text
         if one != other:
-            place = parting(one, other)
-            self.first.part_at(place)
-            self.second.part_at(place)
+            position = parting(one, other)
+            self.first.part_at(position)
+            self.second.part_at(position)
         self.first.rest()
         self.second.rest()
         self.decide(verdict(self.first, self.second))
@@ -156,12 +156,12 @@ def written(stats: Stats) -> int:
 def texts(one: str, other: str) -> str:
     if one == other:
         return "same text"
-    place = parting(one, other)
-    here, there = (one_line(text[place : place + AROUND]) or "the end" for text in (one, other))
-    return f"the texts differ from character {place + 1:,} on: “{here}” against “{there}”"
+    position = parting(one, other)
+    here, there = (one_line(text[position : position + AROUND]) or "the end" for text in (one, other))
+    return f"the texts differ from character {position + 1:,} on: “{here}” against “{there}”"
 
 
 def parting(one: str, other: str) -> int:
     """The first position where they differ."""
     pairs = zip(one, other, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return next((position for position, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))

@@ -9,7 +9,7 @@ import msgspec
 from localspec.core.errors import UsageError
 from localspec.core.events import ModelCard, SpecCard
 from localspec.core.requests import GenerateRequest
-from localspec.core.served import SERVER
+from localspec.core.server_speculation import SERVER
 from localspec.engine.drafters.table import EARLY_EXIT, check_exit, parse
 from localspec.tui.chat.draft_length import drafter
 from localspec.tui.control.spec_switch import lack
@@ -61,4 +61,4 @@ def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tupl
 
 
 def early_exit(layer: int) -> Way:
-    return Way(f"early-exit:{layer}", speculate=True, exit_layer=layer)
+    return Way(f"{EARLY_EXIT.name}:{layer}", speculate=True, exit_layer=layer)

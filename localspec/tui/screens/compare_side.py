@@ -56,9 +56,9 @@ class Side(Vertical):
         if followed:
             self.words.scroll_home(animate=False)
 
-    def part_at(self, place: int) -> None:
+    def part_at(self, position: int) -> None:
         """Mark the text from here on as its own."""
-        shared, own = clean(self.text[:place]), clean(self.text[place:])
+        shared, own = clean(self.text[:position]), clean(self.text[position:])
         self._body.update(Content.assemble(shared, (own, "underline $text-warning")))
 
     def fail(self, sentence: str) -> None:

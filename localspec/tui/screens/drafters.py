@@ -16,7 +16,7 @@ from localspec.core.sanitize import clean, one_line
 from localspec.tui.chat.gain import gain
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.opener import ClosedByOpener
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 if TYPE_CHECKING:
     from localspec.runtime.prospects import Prospect

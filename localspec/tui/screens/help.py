@@ -23,15 +23,15 @@ from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import Count, FindBar, Words
 from localspec.tui.panels.pills import Pills
 from localspec.tui.panels.sidebar import Sidebar
-from localspec.tui.screens.asking import Asking
-from localspec.tui.screens.attached import AttachedScreen
+from localspec.tui.screens.attachment import AttachedScreen
 from localspec.tui.screens.compare import CompareScreen
+from localspec.tui.screens.dialog import Dialog
 from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
+from localspec.tui.screens.size_notice import TooSmall
 from localspec.tui.screens.theme_picker import ThemePicker
-from localspec.tui.screens.too_small import TooSmall
 from localspec.tui.screens.tree import TREE_KEYS
 from localspec.tui.transcript.legend import meanings
 
@@ -41,7 +41,7 @@ OVER: dict[str, list[BindingType]] = {
     "on disk": DISK_KEYS,
     "the hub": HUB_KEYS,
     "downloads": DOWNLOAD_KEYS,
-    "a question": Asking.BINDINGS,
+    "a question": Dialog.BINDINGS,
     "sampling": SamplingForm.BINDINGS,
     "a full context": Overflow.BINDINGS,
     "a link": LinkScreen.BINDINGS,

@@ -20,7 +20,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.sanitize import one_line
 from localspec.tui.keys.key_names import shown
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 LinkAction = Literal["open", "copy"]
 WEB = re.compile(r"https?://(?:[^/?#\s\\]*@)?(\[[^\]/?#\s\\]*\]|[^/?#:@\s\\]+)[^\s\\]*", re.IGNORECASE)

@@ -16,18 +16,19 @@ from textual.binding import BindingType
 from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
+from textual.worker import get_current_worker
 
 from localspec.models import hub_cache
 from localspec.tui.control.downloads import Planned
 from localspec.tui.control.library import Library
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.models_keys import SCREEN_KEYS
+from localspec.tui.panels.disk_tab import OnDisk, Pick
 from localspec.tui.panels.downloads_tab import DownloadsTab
 from localspec.tui.panels.hub_tab import HubTab
-from localspec.tui.panels.on_disk import OnDisk, Pick
 from localspec.tui.panels.tab_strip import TABS, Counts, Tab, TabStrip
-from localspec.tui.screens.asking import Asking, Reply
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.screens.size_notice import TooSmall
 
 if TYPE_CHECKING:
     from localspec.runtime.local_models import Shelved
@@ -81,7 +82,7 @@ class ModelsScreen(Screen[Pick | None]):
     def on_mount(self) -> None:
         self.action_open("disk")
         self.follow()
-        self.run_worker(self.read_free, thread=True, exit_on_error=False, group="free")
+        self.look_at_free()
         self.look()
         self.set_interval(LOOK_SECONDS, self.look)
 
@@ -123,10 +124,16 @@ class ModelsScreen(Screen[Pick | None]):
     def count(self) -> None:
         self.strip.counts = Counts(len(self.disk.models), len(self.library.downloads.queue.unfinished))
 
+    def look_at_free(self) -> None:
+        """Show what memory and disk are free now, and what is left over."""
+        self.run_worker(self.read_free, thread=True, exit_on_error=False, exclusive=True, group="free")
+
     def read_free(self) -> None:
         """Runs in a thread."""
+        worker = get_current_worker()
         free, leftovers = self.shelf.free(), self.library.find_leftovers().words
-        self.app.call_from_thread(self.show_free, free, leftovers)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self.show_free, free, leftovers)
 
     def show_free(self, free: str, leftovers: str) -> None:
         self.strip.free = free
@@ -147,6 +154,7 @@ class ModelsScreen(Screen[Pick | None]):
         before, self.here = self.here, here
         self.hub.take_here(here)
         if before is not None:
+            self.look_at_free()
             self.disk.look_again([repo for repo in here if repo not in before])
 
     # --- what is wanted
@@ -173,8 +181,8 @@ class ModelsScreen(Screen[Pick | None]):
         lines, names = found.lines(), [one.quant for one in found.report.formats]
         replies = [Reply(name, line) for name, line in zip(names, lines, strict=True)]
         draft = self.shelf.now.draft if model.name == self.shelf.now.model else ""
-        asking = Asking(f"Load {model.name} in which format?", [found.head], replies)
-        self.app.push_screen(asking, partial(self.pick_format, model.name, draft))
+        dialog = Dialog(f"Load {model.name} in which format?", [found.head], replies)
+        self.app.push_screen(dialog, partial(self.pick_format, model.name, draft))
 
     def pick_format(self, model: str, draft: str, quant: str | None) -> None:
         if quant:

@@ -19,7 +19,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.sanitize import clean, one_line
 from localspec.tui.keys.key_names import shown
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 Choice = Literal["stop", "drop-oldest", "new", "model"]
 KEYS = "↑ ↓ Enter, or a key."

@@ -24,7 +24,7 @@ from localspec.core.sanitize import one_line
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.field import Field
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 LONGEST_VALUE, LONGEST_STOP = 20, 200  # characters
 KEYS = "Enter applies · Tab next · {form.close} closes"
@@ -71,8 +71,8 @@ class SamplingForm(ModalScreen[bool]):
         """An option as the user set it."""
         if name == "stop":
             return self.tuning.spelled_stop
-        said = self.tuning.said_limit if name == "max_tokens" else self.tuning.said.given.get(name)
-        return "" if said is None else f"{said:g}" if isinstance(said, float) else str(said)
+        value = self.tuning.chosen_limit if name == "max_tokens" else self.tuning.chosen.given.get(name)
+        return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
     def compose(self) -> ComposeResult:
         fields = [Static("preset", markup=False), self.preset]

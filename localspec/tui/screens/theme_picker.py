@@ -14,7 +14,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 KEYS = "Enter chooses · {themes.leave} cancels"
 

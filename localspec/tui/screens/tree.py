@@ -25,7 +25,7 @@ from localspec.tui.chat.conversation import Conversation, Utterance
 from localspec.tui.chat.tree_lines import TreeLine, tree_lines
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.opener import ClosedByOpener
-from localspec.tui.screens.too_small import TooSmall
+from localspec.tui.screens.size_notice import TooSmall
 
 KEYS = "{tree.show} goes there · {tree.next} next fork · {tree.leave} closes"
 SHOWN, ELSEWHERE, FOLDED = "●", "○", "⋯"
@@ -63,7 +63,7 @@ class BranchTree(ScrollView, can_focus=True):
     def __init__(self, conversation: Conversation, at: int | None) -> None:
         super().__init__()
         self._conversation, self._tree = conversation, conversation.tree
-        self._shown = {said.id for said in conversation.branch}
+        self._shown = {utterance.id for utterance in conversation.branch}
         at = at if at in self._tree.nodes else conversation.head if self._shown else self._tree.newest
         self._unfolded = {at or 0}
         self._lines: list[TreeLine] = []
@@ -79,38 +79,38 @@ class BranchTree(ScrollView, can_focus=True):
         self.call_after_refresh(self._move_to, self._cursor)
 
     def render_line(self, y: int) -> Strip:
-        place, width = y + round(self.scroll_y), self.scrollable_content_region.width
-        content = self._content(place, width) if place < len(self._lines) else Content()
+        index, width = y + round(self.scroll_y), self.scrollable_content_region.width
+        content = self._content(index, width) if index < len(self._lines) else Content()
         return Visual.to_strips(self, content, width, 1, self.visual_style, pad=True)[0]
 
-    def _content(self, place: int, width: int) -> Content:
-        line = self._lines[place]
+    def _content(self, index: int, width: int) -> Content:
+        line = self._lines[index]
         content = folded(line) if line.hidden else self._message(line, width)
         content = content.truncate(width, ellipsis=True, pad=True)
-        return content.stylize("reverse") if place == self._cursor else content
+        return content.stylize("reverse") if index == self._cursor else content
 
     def _message(self, line: TreeLine, width: int) -> Content:
-        said = self._tree.nodes[line.message_id]
+        utterance = self._tree.nodes[line.message_id]
         shown = line.message_id in self._shown
         begin = Content.assemble(
             (indent(line.depth), "$foreground-muted"),
             (f"{SHOWN if shown else ELSEWHERE} ", "$text-accent" if shown else "$foreground-muted"),
-            (f"{one_line(said.author)}: ", "bold" if shown else "$foreground-muted"),
-            (beginning(said), "" if shown else "$foreground-muted"),
+            (f"{one_line(utterance.author)}: ", "bold" if shown else "$foreground-muted"),
+            (beginning(utterance), "" if shown else "$foreground-muted"),
         )
-        remarks = Content.styled(self._remarks(said), "$foreground-muted")
+        remarks = Content.styled(self._remarks(utterance), "$foreground-muted")
         return begin.truncate(max(0, width - remarks.cell_length), ellipsis=True, pad=True) + remarks
 
-    def _remarks(self, said: Utterance) -> str:
-        number, total = self._conversation.version(said)
-        below = len(self._tree.children(said.id))
+    def _remarks(self, utterance: Utterance) -> str:
+        number, total = self._conversation.version(utterance)
+        below = len(self._tree.children(utterance.id))
         version = f" ‹{number}/{total}›" if total > 1 else ""
         return f" {branches(below)}{version}" if below > 1 else version
 
     # --- the cursor
 
-    def _move_to(self, place: int) -> None:
-        self._cursor = max(0, min(place, len(self._lines) - 1))
+    def _move_to(self, index: int) -> None:
+        self._cursor = max(0, min(index, len(self._lines) - 1))
         self.scroll_to_region(Region(0, self._cursor, 1, 1), animate=False, force=True)
         self.refresh()
 
@@ -120,16 +120,16 @@ class BranchTree(ScrollView, can_focus=True):
     def action_page(self, direction: int) -> None:
         self._move_to(self._cursor + direction * max(1, self.size.height - 1))
 
-    def action_end(self, place: int) -> None:
-        self._move_to(place if place >= 0 else len(self._lines) - 1)
+    def action_end(self, index: int) -> None:
+        self._move_to(index if index >= 0 else len(self._lines) - 1)
 
     def action_fork(self, direction: int) -> None:
         """The next line, up or down, whose message has other versions."""
         beyond = range(self._cursor + direction, len(self._lines) if direction > 0 else -1, direction)
-        self._move_to(next((place for place in beyond if self._forks(place)), self._cursor))
+        self._move_to(next((index for index in beyond if self._forks(index)), self._cursor))
 
-    def _forks(self, place: int) -> bool:
-        line = self._lines[place]
+    def _forks(self, index: int) -> bool:
+        line = self._lines[index]
         return not line.hidden and len(self._tree.siblings(line.message_id)) > 1
 
     def action_show(self) -> None:
@@ -143,9 +143,9 @@ class BranchTree(ScrollView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         event.stop()
-        place = event.y + round(self.scroll_y)
-        if place < len(self._lines):
-            self._move_to(place)
+        index = event.y + round(self.scroll_y)
+        if index < len(self._lines):
+            self._move_to(index)
             self.action_show()
 
 
@@ -187,7 +187,7 @@ def folded(line: TreeLine) -> Content:
     return Content.styled(text, "$foreground-muted")
 
 
-def beginning(said: Utterance) -> str:
+def beginning(utterance: Utterance) -> str:
     """The first words of a message; of one without text, what is attached."""
-    words = one_line(said.text[:BEGINNING])
-    return words or ", ".join(one_line(one.path or "pasted text") for one in said.attachments) or "(no text)"
+    words = one_line(utterance.text[:BEGINNING])
+    return words or ", ".join(one_line(one.path or "pasted text") for one in utterance.attachments) or "(no text)"

@@ -17,7 +17,7 @@ from localspec.tui.terminal.timer import once
 YOUNG = 10_000, 5  # a frame makes and drops tens of thousands of objects: Python would look through them 70 times
 NEVER = 1_000_000
 REST_SECONDS = 1.0  # since the last key
-MOST_WISHES = 5  # for one who pages on and on
+MOST_REQUESTS = 5  # for one who pages on and on
 
 
 def collect_at_rest() -> None:
@@ -34,17 +34,17 @@ class Collector:
 
     def __init__(self, pump: MessagePump, busy: Callable[[], bool]) -> None:
         self._pump, self._busy = pump, busy
-        self._wishes = 0
+        self._requests = 0
         self._timer: TimerHandle | None = None
 
-    def wish(self) -> None:
+    def request(self) -> None:
         """Asks for a collection: there is something to free."""
-        self._wishes += 1
+        self._requests += 1
         self._wait()
 
     def put_off(self) -> None:
         """Waits longer, as a key was pressed."""
-        if 0 < self._wishes < MOST_WISHES:
+        if 0 < self._requests < MOST_REQUESTS:
             self._wait()
 
     def _wait(self) -> None:
@@ -54,7 +54,7 @@ class Collector:
 
     def _collect(self) -> None:
         if not self._busy():
-            self._wishes = 0
+            self._requests = 0
             collect()
 
 

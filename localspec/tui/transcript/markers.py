@@ -17,8 +17,8 @@ class Note(Static):
     """A line from the program itself, not from anyone in the conversation."""
 
     def __init__(self, text: str, *, level: str = "info") -> None:
-        self.said = f"{SIGNS.get(level, '')}{clean(text)}"
-        super().__init__(self.said, markup=False, classes=f"-{level}")
+        self.text = f"{SIGNS.get(level, '')}{clean(text)}"
+        super().__init__(self.text, markup=False, classes=f"-{level}")
 
 
 class OutOfContext(Note):
@@ -37,8 +37,8 @@ class Elsewhere(Note):
         super().__init__(f"{messages:,} {are} on {where}: /redo, or {{tree}} shows the tree.")
 
     def on_mount(self) -> None:
-        self.said = with_keys(self, self.said)
-        self.update(self.said)
+        self.text = with_keys(self, self.text)
+        self.update(self.text)
 
 
 class More(Static):

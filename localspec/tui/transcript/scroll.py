@@ -8,35 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from textual.containers import VerticalScroll
 from textual.geometry import Size
 from textual.layout import DockArrangeResult
 from textual.scrollbar import ScrollBar
 from textual.widget import Widget
 
-from localspec.tui.markdown.layout import GrowingScroll
+from localspec.tui.markdown.anchor import AnchoredScroll
 
 
-class StillScroll(GrowingScroll, VerticalScroll):
+class StillScroll(AnchoredScroll):
     """A scroll view that keeps a child still while others change. A subclass says which children may be held; others
     may be removed."""
 
     _tops: dict[Widget, int] = {}  # noqa: RUF012 - replaced whole, never changed
     _held: tuple[Widget, float] | None = None  # and how far it is scrolled past its top
-    _settling = False
 
     def landmarks(self) -> Collection[Widget]:
         return self.children
 
-    @property
-    def follows(self) -> bool:
-        """Its end is what stays in sight, however much is added."""
-        return self._anchored and not self._anchor_released
-
     def arrange(self, size: Size, optimal: bool = False) -> DockArrangeResult:
         found = super().arrange(size, optimal)
         if not optimal:
-            self._tops = {placed.widget: placed.region.y for placed in found.placements}
+            self._tops = {child.widget: child.region.y for child in found.placements}
             self._stay(found.total_region.bottom - self.container_size.height)
         return found
 
@@ -45,15 +38,9 @@ class StillScroll(GrowingScroll, VerticalScroll):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        if not self._settling:
+        if not self.is_settling:
             self._hold()
             self.moved(old_value, new_value)
-
-    def _scroll_update(self, virtual_size: Size) -> None:
-        """Keeps the position: Textual's own moves it back to where there is content, which the user did not ask for."""
-        self._settling = True
-        super()._scroll_update(virtual_size)
-        self._settling = False
 
     def _hold(self) -> None:
         known = [widget for widget in self.landmarks() if widget in self._tops]

@@ -1,4 +1,4 @@
-"""The texts of a message as its widgets have them. Knows widgets; no words."""
+"""The texts of a message as its widgets have them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from localspec.tui.transcript.thought import Thought
 
 
 def reads(widget: Widget) -> bool:
-    """Whether the widget has a text that is said: of a question, of an answer's Markdown, or of a thought that is
-    open."""
+    """Whether the widget has text of the conversation: of a question, an answer's Markdown, or an open thought."""
     if not isinstance(widget, Static) or widget.children:
         return False
     if isinstance(widget.parent, Question):

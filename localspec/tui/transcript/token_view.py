@@ -26,7 +26,7 @@ from localspec.tui.transcript.sources import ODDS, REJECTED, SOURCES, look
 
 View = Literal["markdown", "tokens", "rejects"]
 
-FADE, FAINTEST = 4, 70  # per cent of opacity lost by each place in the draft, and where that ends
+FADE, FAINTEST = 4, 70  # per cent of opacity lost by each position in the draft, and where that ends
 NO_TEXT = "·"  # a token that ends inside a character, or one that only ends the answer
 SIGNS = str.maketrans({"\t": "⇥   ", "\n": "↵\n"})
 BLANK = "␣"

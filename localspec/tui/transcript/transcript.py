@@ -61,7 +61,7 @@ class Transcript(StillScroll):
         self._gone = 0  # messages that left the window since the last collection
         self._shown: dict[int, Question | Answer] = {}  # by utterance
         self._pointed: int | None = None
-        self._untold: tuple[int, ...] = ()  # ids of messages that are no longer in the context
+        self._left_out: tuple[int, ...] = ()  # ids of messages that are no longer in the context
 
     # --- what is shown
 
@@ -76,7 +76,7 @@ class Transcript(StillScroll):
         async with self._changing:
             await self.remove_children()
             self._branch, self._start, self._end, self._pointed = [], 0, 0, None
-            self._untold = ()
+            self._left_out = ()
             self._shown.clear()
             if title:
                 await self.mount(Note(title, level="title"))
@@ -92,76 +92,76 @@ class Transcript(StillScroll):
     ) -> None:
         """This branch, to its end or some way past a message. What it shares with the one before stays as it is."""
         async with self._changing:
-            said, window = list(branch), window or self._window
-            place = said.index(near) if near in said else None
-            end = len(said) if place is None else min(len(said), place + MORE)
+            shown, window = list(branch), window or self._window
+            index = shown.index(near) if near in shown else None
+            end = len(shown) if index is None else min(len(shown), index + MORE)
             same = next(
-                (n for n, pair in enumerate(zip(self._branch, said, strict=False)) if pair[0] is not pair[1]), -1
+                (n for n, pair in enumerate(zip(self._branch, shown, strict=False)) if pair[0] is not pair[1]), -1
             )
-            same = same if same >= 0 else min(len(said), len(self._branch))
+            same = same if same >= 0 else min(len(shown), len(self._branch))
             left = same - self._start  # of the window
             adjoins = self._start <= same <= self._end and left >= min(MORE, same) and end - same <= window
-            if adjoins and (place is None or place >= self._start):
+            if adjoins and (index is None or index >= self._start):
                 await self._cut(same)
             else:
                 await self._cut(self._start, everything=True)
                 self._start = self._end = max(0, end - window)
-            self._branch = said
+            self._branch = shown
             await self.query_children("Welcome, Elsewhere").remove()
             await self._extend(end)
-            if not said:
+            if not shown:
                 messages, branches = self._elsewhere()
                 await self.mount(Elsewhere(messages, branches) if messages else Welcome(self.starter, self.server))
 
-    async def reach(self, said: Utterance) -> Question | Answer | None:
+    async def reach(self, utterance: Utterance) -> Question | Answer | None:
         """Its widget, when the window has been moved so far that it is mounted, with what follows it: the last one of a
         window could not be scrolled to the top. None if the branch has it not."""
-        place = self._branch.index(said) if said in self._branch else None
-        if place is None:
+        index = self._branch.index(utterance) if utterance in self._branch else None
+        if index is None:
             return None
-        while self._start > place and (self._busy() or self._start - place <= MORE):
+        while self._start > index and (self._busy() or self._start - index <= MORE):
             await self.earlier()
-        while self._start <= place < self._end + MORE and self._end < min(len(self._branch), place + MORE):
+        while self._start <= index < self._end + MORE and self._end < min(len(self._branch), index + MORE):
             await self.later()
-        if said.id not in self._shown:
-            await self.show(self._branch, near=said)
-        return self._shown.get(said.id)
+        if utterance.id not in self._shown:
+            await self.show(self._branch, near=utterance)
+        return self._shown.get(utterance.id)
 
-    async def point(self, said: Utterance | None) -> None:
+    async def point(self, utterance: Utterance | None) -> None:
         """Mark this message alone, and bring it into sight."""
         if (before := self._shown.get(self._pointed or 0)) is not None:
             before.speaker.point(False)
-        self._pointed = said.id if said else None
-        if said is not None and (widget := await self.reach(said)) is not None:
+        self._pointed = utterance.id if utterance else None
+        if utterance is not None and (widget := await self.reach(utterance)) is not None:
             widget.speaker.point(True)
             self.call_after_refresh(self.scroll_to_widget, widget, animate=False)
 
-    async def grey(self, untold: Sequence[Utterance]) -> None:
+    async def grey(self, left_out: Sequence[Utterance]) -> None:
         """Greys the messages that are no longer in the model's context, with a line below the last of them."""
-        self._untold = tuple(said.id for said in untold)
+        self._left_out = tuple(utterance.id for utterance in left_out)
         for id, widget in self._shown.items():
-            widget.set_class(id in self._untold, "-untold")
+            widget.set_class(id in self._left_out, "-left-out")
         await self.query_children(OutOfContext).remove()
         await self._draw_line()
 
     async def _draw_line(self) -> None:
-        last = self._shown.get(self._untold[-1]) if self._untold else None
+        last = self._shown.get(self._left_out[-1]) if self._left_out else None
         if last is not None and not self.query_children(OutOfContext):
             await self.mount(OutOfContext(), after=last)
 
-    def widget(self, said: Utterance) -> Question | Answer:
+    def widget(self, utterance: Utterance) -> Question | Answer:
         """The message's widget, made if it is not shown yet."""
-        if said.id not in self._shown:
-            self._shown[said.id] = self._made(said)
-        return self._shown[said.id]
+        if utterance.id not in self._shown:
+            self._shown[utterance.id] = self._made(utterance)
+        return self._shown[utterance.id]
 
-    def question(self, said: Utterance) -> Question:
-        widget = self.widget(said)
+    def question(self, utterance: Utterance) -> Question:
+        widget = self.widget(utterance)
         assert isinstance(widget, Question)
         return widget
 
-    def answer(self, said: Utterance) -> Answer:
-        widget = self.widget(said)
+    def answer(self, utterance: Utterance) -> Answer:
+        widget = self.widget(utterance)
         assert isinstance(widget, Answer)
         return widget
 
@@ -185,10 +185,9 @@ class Transcript(StillScroll):
         if not self.follows and (new_y <= 0 if new_y < old_y else new_y >= self.max_scroll_y):
             self.post_message(More.Pressed(-1 if new_y < old_y else 1))
 
-    def _check_anchor(self) -> None:
+    def may_follow(self) -> bool:
         """The end of the window is not to be followed as if it were the chat's."""
-        if self._end == len(self._branch):
-            super()._check_anchor()
+        return self._end == len(self._branch)
 
     def landmarks(self) -> Collection[Widget]:
         return self._shown.values()
@@ -196,13 +195,13 @@ class Transcript(StillScroll):
     async def earlier(self) -> None:
         await self._back_to(self._start - MORE)
 
-    async def _back_to(self, place: int) -> None:
+    async def _back_to(self, index: int) -> None:
         async with self._changing:
-            said = self._branch[max(0, place) : self._start]
-            if said:
-                await self.mount(*map(self.widget, said), before=self._shown[self._branch[self._start].id])
-                self._start -= len(said)
-                self._recall(said)
+            added = self._branch[max(0, index) : self._start]
+            if added:
+                await self.mount(*map(self.widget, added), before=self._shown[self._branch[self._start].id])
+                self._start -= len(added)
+                self._recall(added)
                 await self._draw_line()
                 if not self._busy():
                     await self._cut(self._start + self._most)
@@ -215,32 +214,32 @@ class Transcript(StillScroll):
 
     async def _extend(self, end: int) -> None:
         """Mount what follows the window, up to this index of the branch."""
-        said = self._branch[self._end : end]
+        added = self._branch[self._end : end]
         line = next((child for child in self.query_children(More) if child.direction > 0), None)
-        if said:
-            await self.mount(*map(self.widget, said), before=line)
+        if added:
+            await self.mount(*map(self.widget, added), before=line)
             self._end = end
-            self._recall(said)
+            self._recall(added)
         if line is not None or self.follows:
             await self._drop(self._end - self._most)
         await self._count()
 
-    async def _cut(self, place: int, *, everything: bool = False) -> None:
+    async def _cut(self, index: int, *, everything: bool = False) -> None:
         """Removes the window's messages from this index of the branch on."""
-        gone = [self._shown.pop(said.id) for said in self._branch[place : self._end]]
+        gone = [self._shown.pop(utterance.id) for utterance in self._branch[index : self._end]]
         self._let_go(len(gone))
         if everything:
             await self.remove_children("Question, Answer, More, Note.-info, Note.-warning, Note.-error")
         elif gone:
             await self.remove_children(self.children[self.children.index(gone[0]) :])
-        self._end = min(self._end, place)
+        self._end = min(self._end, index)
 
-    async def _drop(self, place: int) -> None:
+    async def _drop(self, index: int) -> None:
         """Removes the window's messages before this index of the branch."""
-        gone = [self._shown.pop(said.id) for said in self._branch[self._start : max(0, place)]]
+        gone = [self._shown.pop(utterance.id) for utterance in self._branch[self._start : max(0, index)]]
         if gone:
-            self._start = place
-            first, last = gone[0], self._shown[self._branch[place].id]
+            self._start = index
+            first, last = gone[0], self._shown[self._branch[index].id]
             await self.remove_children(self.children[self.children.index(first) : self.children.index(last)])
             self._let_go(len(gone))
 
@@ -260,24 +259,26 @@ class Transcript(StillScroll):
         if self._end < len(self._branch):
             await self.mount(More(len(self._branch) - self._end, 1), after=self._shown[self._branch[self._end - 1].id])
 
-    def _made(self, said: Utterance) -> Question | Answer:
-        version = self._version(said)
-        if said.role == "user":
-            made: Question | Answer = Question(said.text, attachments=said.attachments, version=version, at=said.at)
+    def _made(self, utterance: Utterance) -> Question | Answer:
+        version = self._version(utterance)
+        if utterance.role == "user":
+            made: Question | Answer = Question(
+                utterance.text, attachments=utterance.attachments, version=version, at=utterance.at
+            )
         else:
-            rounds = None if said.is_kept else said.rounds
-            made = Answer(said.author, said.text, rounds=rounds, version=version, by_user=said.by_user)
+            rounds = None if utterance.is_kept else utterance.rounds
+            made = Answer(utterance.author, utterance.text, rounds=rounds, version=version, by_user=utterance.by_user)
             made.view = self.view
-            if said.line:
-                made.close(said.line, said.how)
-        made.speaker.point(said.id == self._pointed)
-        made.set_class(said.id in self._untold, "-untold")
+            if utterance.line:
+                made.close(utterance.line, utterance.how)
+        made.speaker.point(utterance.id == self._pointed)
+        made.set_class(utterance.id in self._left_out, "-left-out")
         return made
 
     # --- rounds of answers from before
 
-    def _recall(self, said: Sequence[Utterance]) -> None:
-        kept = [each.id for each in reversed(said) if each.is_kept]
+    def _recall(self, utterances: Sequence[Utterance]) -> None:
+        kept = [each.id for each in reversed(utterances) if each.is_kept]
         if kept:
             self.run_worker(partial(self._find, kept), thread=True, exit_on_error=False, group="rounds")
 

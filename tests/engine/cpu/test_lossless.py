@@ -35,7 +35,7 @@ pytestmark = pytest.mark.heavy
 LAYERS, VOCAB = TINY["num_hidden_layers"], TINY["vocab_size"]
 DRAFTERS = (*exact.DRAFTERS, "random")
 WINDOWED: dict[str, Any] = {"model_type": "mistral", "sliding_window": 7}
-PROMPTS, PART = 200, 50
+PART = 50
 on_this_engine = pytest.mark.usefixtures("here")
 
 
@@ -66,10 +66,9 @@ def test_5_prompts_are_answered_as_one_token_at_a_time(drafter: str) -> None:
 
 @on_this_engine
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(0, PROMPTS, PART))
-@pytest.mark.parametrize("drafter", DRAFTERS)
+@pytest.mark.parametrize(("drafter", "first"), exact.parts(DRAFTERS, PART))
 def test_200_prompts_are_answered_as_one_token_at_a_time(drafter: str, first: int) -> None:
-    asked = exact.prompts(PROMPTS)[first : first + PART]
+    asked = exact.prompts(exact.PROMPTS)[first : first + PART]
     exact.check_exact(drafter, asked, exact.plain_texts(asked, 128), (*range(1, 9), 12, 16))
 
 

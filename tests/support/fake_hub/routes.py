@@ -115,7 +115,8 @@ class Routes:
         return Answer(404, body=b"no such endpoint")
 
     def at(self, name: str, revision: str = "main") -> FakeRepository | None:
-        """The commit that a branch, a tag or all of its 40 digits name."""
+        """The commit that a branch, a tag or all of its 40 digits name. As at the hub, a name is found in any case."""
+        name = next((known for known in self.commits if known.lower() == name.lower()), name)
         commits, refs = self.commits.get(name, {}), self.refs.get(name, {})
         return commits.get(refs.get(revision, revision))
 

@@ -1,0 +1,108 @@
+"""`localspec rm`: which repositories are meant, what deleting them or their older versions frees, and the deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from localspec.cli.io import print_note, print_text
+from localspec.cli.models_text import deletion_text
+from localspec.cli.questions import confirmed
+from localspec.config.models_file import keys_of, remove_models
+from localspec.core.errors import Cancelled, NotDownloaded, UsageError
+from localspec.core.paths import packaged
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
+from localspec.hub.older import older
+from localspec.hub.process import HubProcess
+from localspec.hub.records import Answer, AskDelete, Deleted, DeletePlan, Go
+from localspec.models import hub_cache
+from localspec.models.catalog import LISTED, Catalog
+from localspec.models.gguf.stores import STORES, in_repository
+from localspec.runtime.load_marks import is_loaded
+
+Found = TypeVar("Found", DeletePlan, Deleted)
+
+
+def delete(names: Sequence[str], *, yes: bool) -> int:
+    repos = tuple(dict.fromkeys(deleted_repository(name) for name in names))
+    refuse_loaded(repos)
+    keys = keys_of(repos)
+    with HubProcess() as hub:
+        here = tuple(repo for repo in repos if hub_cache.kept(repo).is_dir())
+        plan = one(hub.ask(AskDelete(here)), DeletePlan) if here else DeletePlan((), 0)
+        print_text(deletion_text(plan, keys))
+        if not agreed(yes=yes):
+            return Cancelled.exit_code
+        if here:
+            refuse_loaded(here)
+            print_text(f"Freed {size_words(one(hub.ask(Go()), Deleted).freed_bytes)}.")
+    if keys:
+        remove_models(keys)
+    return 0
+
+
+def delete_older(names: Sequence[str], *, yes: bool) -> int:
+    """Deletes the older commits of these models, or of all."""
+    asked = tuple(dict.fromkeys(deleted_repository(name) for name in names))
+    here = tuple(one.repo for one in older() if not names or one.repo in asked)
+    if not here:
+        print_note(f"There are no older versions{' of ' if asked else ''}{one_line(', '.join(asked))}.")
+        return 0
+    with HubProcess() as hub:
+        print_text(deletion_text(one(hub.ask(AskDelete((), here)), DeletePlan)))
+        if not agreed(yes=yes):
+            return Cancelled.exit_code
+        print_text(f"Freed {size_words(one(hub.ask(Go()), Deleted).freed_bytes)}.")
+    return 0
+
+
+def agreed(*, yes: bool) -> bool:
+    if yes or confirmed("Delete?", default=False, to_do="delete"):
+        return True
+    print_note("Nothing was deleted.")
+    return False
+
+
+def deleted_repository(name: str) -> str:
+    """The repository of a name, which is in the cache or has a key of the user's; UsageError for what localspec has not
+    fetched."""
+    catalog = Catalog.load()
+    repo = catalog.repository(name)
+    if "@" in name:
+        raise UsageError(f"'{name}' is a revision.", hint=f"Delete the whole repository: localspec rm {repo}")
+    if repo and (hub_cache.kept(repo).is_dir() or catalog.key_of(name) in keys_of([repo])):
+        return repo
+    try:
+        entry = catalog.resolve(name)
+    except NotDownloaded as fault:  # whoever deletes wants to fetch nothing
+        raise NotDownloaded(fault.message, hint=LISTED) from fault
+    if repo := hub_cache.fetched_from(entry.path)[0]:
+        refuse_several(name, repo)
+        return repo
+    if entry.path.is_relative_to(packaged("assets")):
+        raise UsageError(f"'{name}' comes with localspec and is not deleted.", hint=LISTED)
+    store = name.partition(":")[0]
+    owner = f"{store} keeps it" if store in STORES else f"it is {entry.path}"
+    raise UsageError(
+        f"'{name}' is not in the Hugging Face cache: {owner}.", hint="localspec deletes only what it has downloaded."
+    )
+
+
+def refuse_several(name: str, repo: str) -> None:
+    """UsageError where a repository has other GGUF files too, which would go with the one that is named."""
+    if (count := len(in_repository(repo))) > 1:
+        hint = f"Delete the whole repository: localspec rm {repo}"
+        raise UsageError(f"'{name}' is one of {count} models of {repo}.", hint=hint)
+
+
+def refuse_loaded(repos: Iterable[str]) -> None:
+    for repo in repos:
+        if is_loaded(hub_cache.kept(repo)):
+            raise UsageError(
+                f"{repo} is loaded by a running localspec.", hint="Close it there first: /unload, or quit."
+            )
+
+
+def one(answers: Iterable[Answer], kind: type[Found]) -> Found:
+    return next(answer for answer in answers if isinstance(answer, kind))

@@ -1,0 +1,76 @@
+"""How a pull is shown: as text with a bar, or as one event a line of JSON. Prints; decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from localspec.cli.download import screens
+from localspec.cli.download.bar import TransferBar
+from localspec.cli.io import as_json, print_fitted, print_note, print_notice
+from localspec.cli.questions import confirmed
+from localspec.core.events import Notice
+from localspec.hub.gates import gate_lines
+from localspec.hub.records import Answer, Fetched, Progress, PullPlan, Repository, Retrying
+
+
+class TextShow:
+    """The plan on stdout; questions and progress on stderr."""
+
+    def __init__(self, bar: TransferBar, *, yes: bool) -> None:
+        self._bar, self._yes = bar, yes
+        self._repositories: Sequence[Repository] = ()
+
+    def plan(self, plan: PullPlan) -> None:
+        self._bar.wipe()
+        self._repositories = [one for one in (plan.target, plan.drafter) if one]
+        print_fitted(screens.variants_text(plan) if plan.variants else screens.plan_text(plan))
+
+    def gate(self, plan: PullPlan, *, waits: bool) -> None:
+        self._bar.wipe()
+        closed = next(one for one in (plan.target, plan.drafter) if one and not one.access.may_read)
+        print_fitted(f"{screens.heading(closed)}\n  {screens.contents(closed)}")
+        for line in gate_lines(closed.repo, closed.access, plan.meanwhile, waits=waits):
+            print_fitted(f"  {line}")
+        if waits:
+            print_note("Waiting: access is checked every 10 minutes. Ctrl+C stops.")
+
+    def event(self, event: Answer) -> None:
+        match event:
+            case Progress():
+                self._bar.show(event)
+            case Retrying():
+                self._bar.retry(event)
+            case Notice():
+                self._bar.wipe()
+                print_notice(event)
+            case Fetched():
+                self._bar.wipe()
+                known = next((one for one in self._repositories if one.repo == event.repo), None)
+                if known is not None:
+                    print_fitted(f"  {screens.checked_words(event, known)}")
+
+    def confirmed(self, question: str, *, yes: str, default: bool = True) -> bool:
+        self._bar.wipe()
+        if self._yes:
+            if yes:
+                print_note(yes)
+            return True
+        return confirmed(question, default=default, to_do="download")
+
+
+class JsonShow:
+    """Every event on stdout; no questions."""
+
+    def plan(self, plan: PullPlan) -> None:
+        self.event(plan)
+
+    def gate(self, plan: PullPlan, **_: object) -> None:
+        self.event(plan)
+
+    def event(self, event: Answer) -> None:
+        print(as_json(msgspec.to_builtins(event)), flush=True)
+
+    def confirmed(self, *_: object, **__: object) -> bool:
+        return True

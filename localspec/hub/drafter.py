@@ -1,0 +1,147 @@
+"""The drafter that goes with a repository: the catalogue's early exit with its source, a draft model of the catalogue,
+of this machine or of the hub, or none with the reason.
+
+Knows the catalogue and verdicts, and nothing about memory or the download.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.core.errors import IncompatiblePair, LocalspecError
+from localspec.core.events import DraftLength
+from localspec.engine.drafters.table import EARLY_EXIT
+from localspec.hub.candidates import of_its_family
+from localspec.hub.client import Client
+from localspec.hub.faults import skipping_unusable
+from localspec.hub.records import DraftOffer
+from localspec.hub.repository import Inspected, denied, files_of, inspect, see
+from localspec.hub.request import asked_repository
+from localspec.models.catalog import Catalog
+from localspec.models.catalog_file import DraftTable
+from localspec.models.checkpoint import Snapshot
+from localspec.runtime.draft_choice import exit_layers
+from localspec.runtime.local_models import snapshots
+from localspec.runtime.pairs import MOST_COMPARED, by_promise, is_small, pair
+
+AUTO, NONE = "auto", "none"
+HERE, ON_HUB = "on this machine", "the first of its family on the hub with the same tokens"  # sources
+NOT_FOUND = "no small model with its tokens was found; localspec pair {} --hub lists what there is"
+UNREAD = "the catalogue knows no drafter for it, and its tokens cannot be read yet"
+
+
+@dataclass(frozen=True, slots=True)
+class Drafter:
+    """An offer, and the model that drafts if it is one: to be fetched, or `here` on this machine."""
+
+    offer: DraftOffer
+    model: Inspected | None = None
+    here: Snapshot | None = None
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        return self.model.snapshot if self.model else self.here
+
+
+def drafter_for(
+    client: Client, target: Inspected, asked: str, scratch: Path, *, heard: Callable[[], None] = lambda: None
+) -> Drafter:
+    """The drafter that is asked for: "auto" is the catalogue's, else the first that is found, "none" is none, else a
+    repository, whose fault is the user's to hear. `heard` is called before each model that is compared."""
+    if asked == NONE:
+        return Drafter(DraftOffer("none", detail="none was asked for"))
+    if asked != AUTO:
+        return draft_model(client, target, asked, "auto", scratch, source="asked for")
+    known = Catalog.load().of_repository(target.seen.repo)
+    draft = known[1].draft if known else None
+    if draft is None:
+        return found_drafter(client, target, scratch, heard)
+    if draft.kind == "off":
+        return Drafter(DraftOffer("none", detail="the catalogue has none for it"))
+    if draft.kind == EARLY_EXIT.name:
+        return Drafter(early_exit(target, draft))
+    return of_the_catalogue(client, target, draft, scratch)
+
+
+def of_the_catalogue(client: Client, target: Inspected, draft: DraftTable, scratch: Path) -> Drafter:
+    """The catalogue's draft model; none with the reason where it cannot be had."""
+    name = draft.model or ""
+    try:
+        found = draft_model(client, target, name, draft.k, scratch, source=draft.source)
+    except LocalspecError as fault:
+        return Drafter(DraftOffer("none", name=name, detail=fault.message.rstrip(".")))
+    if found.model and not found.model.seen.access.may_read:
+        why = denied(found.model.seen).message.rstrip(".")
+        return Drafter(DraftOffer("none", name=name, detail=why))
+    return found
+
+
+def found_drafter(client: Client, target: Inspected, scratch: Path, heard: Callable[[], None]) -> Drafter:
+    """A draft model with the target's tokens, on this machine or else on the hub; none with the reason, which may be
+    the hub's fault."""
+    if target.snapshot is None:
+        return Drafter(DraftOffer("none", detail=UNREAD))
+    try:
+        found = found_here(target.snapshot, heard) or found_on_hub(client, target, target.snapshot, scratch, heard)
+    except LocalspecError as fault:
+        return Drafter(DraftOffer("none", detail=f"looking for one failed: {fault.message.rstrip('.')}"))
+    return found or Drafter(DraftOffer("none", detail=NOT_FOUND.format(target.seen.repo)))
+
+
+def found_here(target: Snapshot, heard: Callable[[], None]) -> Drafter | None:
+    """The first model on this machine that can draft for it, those of its family and of a good size before others."""
+    small = [one for one in snapshots(Catalog.load()) if is_small(one.total_bytes, target.total_bytes)]
+    for one in by_promise(target, small)[:MOST_COMPARED]:
+        heard()
+        with skipping_unusable():
+            verdict = pair(target, one)
+            if verdict.same_tokens:
+                offer = DraftOffer("model", one.name, source=HERE, verdict=verdict, detail=verdict.detail)
+                return Drafter(offer, here=one)
+    return None
+
+
+def found_on_hub(
+    client: Client, target: Inspected, snapshot: Snapshot, scratch: Path, heard: Callable[[], None]
+) -> Drafter | None:
+    """The first repository of its family that can be read and can draft for it; PullError where the hub fails."""
+    for row in of_its_family(client, snapshot, target.seen.repo)[:MOST_COMPARED]:
+        heard()
+        with skipping_unusable():  # other tokens, too
+            found = draft_model(client, target, row.repo, "auto", scratch, source=ON_HUB)
+            if found.snapshot is not None and (found.offer.verdict is None or found.offer.verdict.same_tokens):
+                return found  # it is behind no gate
+    return None
+
+
+def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
+    """The catalogue's exit layer; a quarter of the layers where it names none, which the offer says."""
+    layers = exit_layers(target.snapshot) if target.snapshot else 0
+    layer = draft.exit_layer or max(layers // 4, 1)
+    if layers and layer >= layers:
+        return DraftOffer("none", detail=f"the catalogue's exit layer {layer} is beyond its {layers} layers")
+    source = draft.source if draft.exit_layer else DraftOffer.UNTESTED
+    return DraftOffer("early-exit", name=EARLY_EXIT.summary(str(layer)), exit_layer=layer, k=draft.k, source=source)
+
+
+def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str) -> Drafter:
+    """A repository that drafts, which may be behind a gate; an error where it cannot be loaded, or does not speak the
+    target's tokens."""
+    repo, revision, variant = asked_repository(name)
+    seen = see(client, repo, revision, scratch)
+    found = inspect(seen, files_of(seen, variant))
+    if found.unloadable:
+        raise IncompatiblePair(f"{repo} cannot draft: {found.unloadable}", hint="Use another draft model.")
+    if not found.files:
+        raise IncompatiblePair(f"{repo} has several files that could draft.", hint=f"Name one: {repo}:Q8_0")
+    if target.snapshot is None or found.snapshot is None:
+        return Drafter(DraftOffer("model", name=name, k=k, source=source), found)
+    verdict = pair(target.snapshot, found.snapshot)
+    if not verdict.ok:
+        raise IncompatiblePair(
+            f"{repo} cannot draft for {target.seen.repo}: {verdict.detail}.",
+            hint="Use a model with the same tokenizer, or --draft none.",
+        )
+    return Drafter(DraftOffer("model", name=name, k=k, source=source, verdict=verdict, detail=verdict.detail), found)

@@ -1,0 +1,98 @@
+"""Everything a person wants to know before a download: what it is, who may read it, if it fits, and what drafts for it.
+
+Reads headers and small files only. Decides nothing about the download itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from localspec.core.disk import SPARE_BYTES, free_bytes
+from localspec.core.requests import WeightOptions
+from localspec.hub.alternatives import meanwhile
+from localspec.hub.client import Client
+from localspec.hub.drafter import Drafter, drafter_for
+from localspec.hub.records import DraftOffer, Progress, PullPlan, PullRequest
+from localspec.hub.repository import Inspected, Seen, files_of, inspect, record, see
+from localspec.hub.selection import variants
+from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
+from localspec.models import hub_cache
+from localspec.models.catalog import Catalog
+from localspec.models.named_templates import COMPLETION, OWN
+
+Report = Callable[[Progress], None]
+
+
+def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Report = lambda _: None) -> PullPlan:
+    """The plan of a pull. `scratch`: the folder that keeps headers; `report` hears how far it is. Raises what forbids
+    a download altogether."""
+    repo = request.repo
+    report(Progress(repo, "resolving", 0, 0))
+    seen = see(client, repo, request.revision, scratch)
+    target = inspect(
+        seen, files_of(seen, request.variant), lambda done, total: report(Progress(repo, "headers", done, total))
+    )
+    if target.unloadable:
+        return plan_of(target, Drafter(DraftOffer("none", detail="it cannot be loaded")))
+    if seen.access.may_read and not target.files:
+        plan = plan_of(target, Drafter(DraftOffer("none", detail="no file is chosen yet")))
+        return msgspec.structs.replace(plan, variants=variant_fits(seen, request.weights))
+
+    def checking() -> None:
+        report(Progress(repo, "checking", 0, 0))
+
+    checking()
+    drafter = drafter_for(client, target, request.draft, scratch, heard=checking)
+    if not seen.access.may_read:
+        plan = plan_of(target, drafter)
+        return msgspec.structs.replace(plan, meanwhile=meanwhile(client, repo, scratch, heard=checking))
+    return plan_of(target, drafter, fit_of(target, drafter, request.weights))
+
+
+def plan_of(target: Inspected, drafter: Drafter, fit: FitReport | None = None) -> PullPlan:
+    chosen, model = record(target), record(drafter.model) if drafter.model else None
+    left = chosen.bytes_left + (model.bytes_left if model else 0)
+    return PullPlan(
+        target=chosen,
+        drafter=model,
+        offer=drafter.offer,
+        fit=fit,
+        disk_free=free_bytes(hub_cache.folder()),
+        disk_needed=left + SPARE_BYTES if left else 0,
+        preset=template_for(chosen.repo, has_own=chosen.chat_template) if target.snapshot else "",
+        unloadable=target.unloadable,
+    )
+
+
+def fit_of(target: Inspected, drafter: Drafter, options: WeightOptions) -> FitReport | None:
+    """The fit of a target with its drafter; None where no header may be read."""
+    if target.snapshot is None:
+        return None
+    request = request_here(
+        options, drafter=drafter.snapshot, min_resident=drafter.offer.exit_layer, gpu_bytes=usable_gpu_bytes()
+    )
+    return fit_report(target.snapshot, request)
+
+
+def variant_fits(seen: Seen, options: WeightOptions) -> tuple[FitReport, ...]:
+    """The fit of each model in a GGUF repository. They are of one architecture, and are converted to the same formats
+    while they are loaded, so the header of the smallest one is enough; its name and size are each one's own."""
+    known = variants(seen.all_files)
+    first = inspect(seen, next(iter(known.values())).parts)
+    fit = fit_of(first, Drafter(DraftOffer("none")), options)
+    if fit is None:
+        return ()
+    return tuple(msgspec.structs.replace(fit, name=label, num_bytes=one.num_bytes) for label, one in known.items())
+
+
+def template_for(repo: str, *, has_own: bool) -> str:
+    """The template that models.toml names and that is used: in place of the model's own, or for a model without one,
+    which else completes text; "" for its own."""
+    known = Catalog.load().of_repository(repo)
+    named = known[1].template if known else None
+    if named is None and known and not has_own:
+        named = known[1].fallback_template
+    return named if named not in (None, OWN) else "" if has_own else COMPLETION.name

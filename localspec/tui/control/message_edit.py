@@ -1,0 +1,107 @@
+"""A message lent to the prompt, to be sent in another version: what was in the prompt is kept for afterwards.
+
+Knows the prompt, and no chats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.content import Content
+
+from localspec.core.sanitize import clean
+from localspec.history import Attachment
+from localspec.tui.control.commands import escape_slash
+from localspec.tui.panels.prompt import Prompt
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A text in the prompt, with what is attached to it."""
+
+    text: str = ""
+    attachments: tuple[Attachment, ...] = ()
+
+    def joined(self, later: Draft) -> Draft:
+        text = "\n\n".join(filter(None, (self.text, later.text)))
+        return Draft(text, tuple(dict.fromkeys((*self.attachments, *later.attachments))))
+
+
+NOTHING = Draft()
+
+
+class MessageEdit:
+    """`message` is what was lent, while it is; what the user wrote before it or in its place is never lost."""
+
+    message: Draft | None = None
+
+    def __init__(self, prompt: Prompt) -> None:
+        self._prompt = prompt
+        self._kept = NOTHING
+
+    @property
+    def _there(self) -> Draft:
+        return Draft(self._prompt.text, self._prompt.pills.attachments)
+
+    @property
+    def before(self) -> Draft:
+        """What the user had written before a message was lent."""
+        return self._kept
+
+    @property
+    def changed(self) -> Draft:
+        """What the user has written in the place of what was lent."""
+        there = self._there
+        if self.message is not None and (self.is_untouched or not there.text.strip()):
+            return NOTHING  # the files alone were lent
+        return there
+
+    @property
+    def own(self) -> Draft:
+        """All that the user has written."""
+        return self.before.joined(self.changed)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the message is in the prompt as it was lent."""
+        return self.message is not None and self._there == self.message
+
+    def lend(self, text: str, attachments: tuple[Attachment, ...], title: str) -> None:
+        """Puts a message into the prompt, in place of one that was lent before; `title` says what may be done."""
+        if not self.is_untouched:
+            self._kept = self._kept.joined(self._there)
+        self._put(Draft(escape_slash(clean(text)), attachments))  # it may be from a history of another program's
+        self.message = self._there
+        self._prompt.border_title = Content(title)
+
+    def change(self, draft: Draft) -> None:
+        """What the user had made of the message is there again."""
+        self._put(draft)
+
+    def end(self) -> None:
+        """The message leaves the prompt, changed or not; what was there before comes back."""
+        kept = self._kept
+        self.release()
+        self._put(kept)
+
+    def put_away(self) -> None:
+        """Ends the loan; what the user has made of the message stays, behind what was there before."""
+        if self.message is None:
+            return
+        kept = self.own
+        self.release()
+        self._put(kept)
+
+    def typed_behind(self, text: str) -> str:
+        """What was typed right behind the message; "" where that is not a command. One cannot be typed before it."""
+        behind = text.removeprefix(self.message.text.strip()).strip() if self.message is not None else ""
+        return behind if behind != text.strip() and behind.startswith("/") else ""
+
+    def release(self) -> None:
+        """Forgets the loan; the prompt is as it is."""
+        self.message, self._kept = None, NOTHING
+        self._prompt.border_title, self._prompt.text_only = None, False
+
+    def _put(self, draft: Draft) -> None:
+        self._prompt.pills.attachments = draft.attachments
+        self._prompt.lay(draft.text)

@@ -1,0 +1,281 @@
+"""Files and long pastes as attachments: what is read, what is refused, what the model and the history are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual import events
+from textual.app import App, ComposeResult
+
+from localspec.core.errors import UsageError
+from localspec.history import Attachment, History, with_attachments
+from localspec.history.export import export
+from localspec.tui.chat.attachments import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
+from localspec.tui.chat.conversation import turns
+from localspec.tui.chat.saved_chat import conversation
+from localspec.tui.panels.lines import Lines, wrapped
+from localspec.tui.panels.pills import Chips
+from tests.support.chat_stage import HELLO, kept_chat, open_chat
+from tests.support.scripted_engine import ScriptedEngine
+
+pytestmark = pytest.mark.heavy
+
+NOTES = "one\r\n``` two\n\x1b[2J[/nope]\n"
+READ = "one\n``` two\n\x1b[2J[/nope]"
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    file = tmp_path / "[my] notes.md"
+    file.write_bytes(NOTES.encode())
+    return file
+
+
+def test_no_text_can_end_its_own_fence():
+    files = [Attachment("a\nb.md", text="x\n````\ny\n"), Attachment(None, text="plain")]
+    assert (
+        with_attachments("Why?", files) == "a b.md:\n`````\nx\n````\ny\n`````\n\nPasted text:\n```\nplain\n```\n\nWhy?"
+    )
+    assert with_attachments("Why?", ()) == "Why?"
+    assert with_attachments("", files[1:]) == "Pasted text:\n```\nplain\n```"
+
+
+def test_what_is_no_text_file_is_refused_in_one_sentence(tmp_path: Path):
+    cases = {
+        "missing": (None, "There is no file"),
+        "zeros": (b"a\0b", "is not a text file"),
+        "latin": (b"caf\xe9", "is not text in UTF-8"),
+        "huge": (b"x" * (MAX_BYTES + 1), "is larger than 1 MB"),
+    }
+    for name, (content, sentence) in cases.items():
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        with pytest.raises(UsageError, match=sentence):
+            from_file(str(tmp_path / name))
+    with pytest.raises(UsageError, match="is not a file"):
+        from_file(str(tmp_path))
+    with pytest.raises(UsageError):
+        from_file("x" * 5000)
+    with pytest.raises(UsageError, match="There is no file ~no-such-user/x"):
+        from_file("~no-such-user/x")
+    assert file_named("~no-such-user/x") is file_named("x" * 5000) is file_named("") is None
+
+
+def test_a_file_is_read_as_text(notes: Path):
+    read = from_file(str(notes))
+    assert (read.path, read.mime, read.text) == (str(notes), "text/plain", NOTES.replace("\r\n", "\n"))
+    assert len(read.sha256 or "") == 64
+
+
+def test_a_mention_begins_a_word():
+    assert [*mentioned('@a.md, x@y.z and @"b c.txt" (@d)\n@e')] == ["a.md,", "b c.txt", "e"]
+    assert just_mentioned("see @a.md ") == "a.md"
+    assert just_mentioned('see @"b c.txt" ') == "b c.txt"
+    assert just_mentioned("see @a.md") is None
+    assert just_mentioned("me@a.md ") is None
+
+
+async def test_a_file_is_attached_told_to_the_model_and_kept(notes: Path):
+    engine = ScriptedEngine(HELLO, HELLO)
+    async with kept_chat(engine) as stage:
+        await stage.ready()
+        await stage.send(f"/attach {notes}")
+        await stage.sees("[my] notes.md, 24 characters]")
+        await stage.send("What is it?")
+        await stage.sees("Bye.", "idle", "[my] notes.md, 24 characters]")
+        assert "two" not in stage.seen
+        assert not stage.chat.prompt.pills.display
+        expected = f"{notes}:\n````\n{READ}\n````\n\nWhat is it?"
+        assert engine.requests[0].messages[-1].content == expected  # type: ignore[index]
+        await stage.send("And now?")
+        await stage.until(lambda: len(engine.requests) == 2 and stage.chat.state.phase == "idle")
+        assert engine.requests[1].messages[0].content == expected  # type: ignore[index]
+    with History() as history:
+        opened = history.open(history.chats()[0].id)
+    first = opened.branch[0]
+    assert (first.content, first.attachments[0].text, opened.chat.title) == (
+        "What is it?",
+        NOTES.replace("\r\n", "\n"),
+        f"{notes.name}: What is it?",
+    )
+    assert next(turns(conversation(opened, None).branch)).content == expected
+    assert "````" in export(opened, lambda _: (), "openai")
+    async with open_chat(ScriptedEngine(), past=opened, size=(80, 30)) as stage:
+        await stage.sees("[my] notes.md, 24 characters]", "What is it?")
+
+
+async def test_a_long_paste_is_a_pill_and_backspace_takes_the_last():
+    text = "x" * (PASTE_CHARACTERS + 1)
+    engine = ScriptedEngine(HELLO)
+    async with open_chat(engine) as stage:
+        await stage.ready()
+        await stage.write(text)
+        await stage.write("y" * 2 * len(text))
+        await stage.sees("[pasted text, 2,501 characters] [pasted text, 5,002 characters]")
+        assert stage.chat.prompt.text == ""
+        await stage.write("q")
+        await stage.pilot.press("backspace", "backspace")
+        await stage.until(lambda: "5,002" not in stage.seen)
+        await stage.sees("[pasted text, 2,501 characters]")
+        await stage.pilot.press("enter")
+        await stage.sees("Bye.", "idle")
+        assert engine.requests[0].messages[-1].content == f"Pasted text:\n```\n{text}\n```"  # type: ignore[index]
+
+
+async def test_a_paste_of_a_megabyte_is_a_pill_at_once():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        stage.app.post_message(events.Paste("\x1b[31mred\x1b[0m line\r" * 60_000))
+        await stage.pilot.press("o", "k")
+        await stage.sees("[pasted text, 1,080,000 characters]", "ok")
+        assert not stage.chat.prompt.document.get_line(0).startswith("␛")
+
+
+async def test_what_ctrl_v_pastes_is_a_pill_too_where_it_is_long():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        stage.app.copy_to_clipboard("x" * MAX_BYTES)
+        await stage.pilot.press("o", "ctrl+v", "k")
+        await stage.sees("[pasted text, 1,000,000 characters]", "ok")
+        assert stage.chat.prompt.text == "ok"
+        stage.app.copy_to_clipboard(" short")
+        await stage.pilot.press("ctrl+v")
+        await stage.until(lambda: stage.chat.prompt.text == "ok short")
+
+
+async def test_at_names_a_file_as_it_is_typed_and_when_it_is_sent(notes: Path, tmp_path: Path):
+    (tmp_path / "b.txt").write_text("bees")
+    engine = ScriptedEngine(HELLO)
+    async with open_chat(engine, size=(120, 30)) as stage:
+        await stage.ready()
+        await stage.write(f'@"{notes}"')
+        await stage.pilot.press("space")
+        await stage.sees("notes.md, 24 characters]")
+        await stage.send(f"and @{tmp_path / 'b.txt'}, with @nobody.")
+        await stage.sees("Bye.", "idle", "b.txt, 4 characters]", "@nobody")
+        content = engine.requests[0].messages[-1].content  # type: ignore[index]
+        assert content.count("bees") == content.count("[/nope]") == 1
+
+
+async def test_a_file_is_detached_with_its_mention_and_undo_brings_both_back(notes: Path, tmp_path: Path):
+    (tmp_path / "b.txt").write_text("bees")
+    async with open_chat(ScriptedEngine(HELLO), size=(120, 30)) as stage:
+        await stage.ready()
+
+        def attached() -> list[str]:
+            return [Path(one.path or "").name for one in stage.chat.prompt.pills.attachments]
+
+        await stage.send(f"/attach {tmp_path / 'b.txt'}")
+        await stage.until(lambda: attached() == ["b.txt"])
+        await stage.write(f'read @"{notes}"')
+        await stage.pilot.press("space")
+        await stage.until(lambda: attached() == ["b.txt", notes.name])
+        await stage.pilot.press("backspace", "backspace")
+        await stage.until(lambda: attached() == ["b.txt"])
+        await stage.pilot.press("ctrl+underscore")
+        await stage.until(lambda: attached() == ["b.txt", notes.name])
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: attached() == [])
+        await stage.pilot.press("ctrl+underscore")
+        await stage.until(
+            lambda: attached() == [notes.name],
+        )
+
+
+async def test_what_cannot_be_attached_is_said_and_nothing_is_lost(tmp_path: Path):
+    (tmp_path / "zeros").write_bytes(b"a\0b")
+    engine = ScriptedEngine(HELLO)
+    async with open_chat(engine) as stage:
+        await stage.ready()
+        await stage.send(f"/attach {tmp_path}/none")
+        await stage.sees("There is no file")
+        assert stage.chat.prompt.text == f"/attach {tmp_path}/none"
+        await stage.pilot.press("ctrl+c")
+        await stage.send(f"look at @{tmp_path}/zeros")
+        await stage.hints("is not a text file")
+        assert stage.chat.prompt.text == f"look at @{tmp_path}/zeros"
+        assert not engine.requests
+
+
+@pytest.mark.slow
+async def test_what_waits_keeps_its_pills():
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        engine.permit(1)
+        await stage.send("one")
+        await stage.sees("reading prompt")
+        await stage.write("z" * 3000)
+        await stage.send("two")
+        await stage.sees("You · queued", "[pasted text, 3,000 characters]")
+        await stage.write("w" * 4000)
+        await stage.send("three")
+        await stage.until(lambda: stage.chat.prompt.text == "three" and len(stage.chat.prompt.pills.attachments) == 1)
+        engine.permit()
+
+
+async def test_ctrl_c_clears_the_prompt_and_what_is_attached():
+    async with open_chat(ScriptedEngine()) as stage:
+        await stage.ready()
+        await stage.write("w" * 4000)
+        await stage.until(lambda: stage.chat.prompt.pills.attachments)
+        await stage.pilot.press("ctrl+c")
+        await stage.until(lambda: not stage.chat.prompt.pills.attachments)
+
+
+@pytest.mark.slow
+async def test_what_is_attached_can_be_read_before_and_after_it_is_sent(tmp_path: Path):
+    (tmp_path / "one.txt").write_text("first\tline\n" + "long " * 40 + "end\n\x1b[2J[/nope]")
+    (tmp_path / "two.txt").write_text("second file")
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 30)) as stage:
+        await stage.ready()
+        for name in ("one.txt", "two.txt"):
+            await stage.send(f"/attach {tmp_path / name}")
+            await stage.sees(f"{name}, ")
+        await stage.pilot.press(*"read", "up", "left", "enter")
+        await stage.sees("one.txt (1 of 2)", "3 lines · 226 characters · ← → others · Esc closes", "1  first   line")
+        await stage.sees("2  long long", "end", "3  ␛[2J[/nope]")
+        await stage.pilot.press("right")
+        await stage.sees("two.txt (2 of 2)", "1 line · 11 characters", "second file")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat and stage.chat.prompt.pills.has_focus)
+        await stage.pilot.press(" ", "x")
+        await stage.until(lambda: stage.chat.prompt.text == "read x" and stage.chat.prompt.has_focus)
+        await stage.pilot.press("up", "backspace", "enter", "escape", "down", "enter")
+        await stage.sees("Bye.", "one.txt, 226 characters]")
+        await stage.until(lambda: [len(said.attachments) for said in stage.chat.conversation.branch] == [1, 0])
+        await stage.pilot.press("alt+up", "v")
+        await stage.hints("Nothing is attached to this message.")
+        await stage.pilot.press("alt+up")
+        await stage.sees("v files")
+        await stage.pilot.press("v")
+        await stage.sees("1  first   line", "3 lines · 226 characters · Esc closes")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.pilot.click(stage.messages[0].query_one(Chips), offset=(8, 0))
+        await stage.sees("1  first   line")
+
+
+def test_a_long_text_is_wrapped_by_cells():
+    assert wrapped("ab cd efghi", 4) == ["ab ", "cd ", "efgh", "i"]
+    assert wrapped("abcde", 2) == ["ab", "cd", "e"]
+    assert wrapped("日本語", 4) == ["日本", "語"]
+    assert wrapped("", 4) == [""]
+
+
+@pytest.mark.parametrize(("text", "count"), [("a\n" * 400, 400), ("a\n" * 399 + "a", 400), ("", 1), ("\n\n", 2)])
+def test_the_end_of_the_last_line_begins_no_other(text: str, count: int):
+    assert len(Lines(text).lines) == count
+
+
+async def test_of_a_megabyte_only_the_lines_in_sight_are_made():
+    class Reader(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Lines("word\n" * 200_000 + "the end")
+
+    app = Reader()
+    async with app.run_test(size=(60, 16)) as pilot:
+        lines = app.query_one(Lines)
+        await pilot.pause()
+        lines.scroll_end(animate=False, immediate=True)
+        await pilot.pause()
+        assert lines.virtual_size.height == 200_001
+        assert lines.render_line(lines.size.height - 1).text.rstrip() == "200001  the end"
