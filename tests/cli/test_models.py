@@ -61,7 +61,7 @@ def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
     assert (code, err) == (0, "")
     head, guide, tiny = out.splitlines()
     assert head.split() == ["NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST", "USED"]
-    assert re.match(r"guide +bf16 +15 MB +fits +early exit after layer 2 +apache-2\.0 +–", guide)
+    assert re.match(r"guide +bf16 +16 MB +fits +early exit after layer 2 +apache-2\.0 +–", guide)
     assert re.match(r"maker/tiny +fp32 .* fits +look-up +cc-by-nc-4\.0, non-commercial +–", tiny)
 
 
@@ -415,7 +415,7 @@ def test_python_finds_a_model_that_is_here_in_any_case():
 def test_pair_says_whether_and_why(localspec: Program, tmp_path: Path):
     save_snapshot(tmp_path / "other", llama2_like(), seed=2)
     code, out, _ = localspec("pair", "guide", str(GUIDE / "draft"))
-    assert (code, out) == (0, f"The same 2,304 tokens. {GUIDE / 'draft'} can draft for guide.\n")
+    assert (code, out) == (0, f"The same 4,096 tokens. {GUIDE / 'draft'} can draft for guide.\n")
     code, out, _ = localspec("pair", "guide", str(tmp_path / "other"))
     assert code == 0
     assert out.startswith("Translate: tokenizers differ (id ")

@@ -113,19 +113,19 @@ def test_run_of_what_is_not_here_pulls_it_and_answers(
 def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub: FakeHub, localspec: Program):
     localspec("pull", LAYERSKIP, "--yes")
     _, out, _ = localspec("ls")
-    assert re.search(r"^layerskip-llama2-7b +bf16 +15 MB +fits +early exit after layer 2 +fair", out, re.MULTILINE)
+    assert re.search(r"^layerskip-llama2-7b +bf16 +16 MB +fits +early exit after layer 2 +fair", out, re.MULTILINE)
     (_, model) = json.loads(localspec("ls", "--json")[1])
     assert (model["repo"], model["licence"]["non_commercial"], len(model["commit"])) == (LAYERSKIP, True, 40)
     _, out, _ = localspec("show", "layerskip-llama2-7b")
     assert f"{LAYERSKIP} @ {model['commit'][:7]}" in out
-    assert "llama, 12 layers, context 2,048, vocabulary 2,304" in out
+    assert "llama, 12 layers, context 2,048, vocabulary 4,096" in out
     hub.forget()
     assert (
         localspec("verify-files", LAYERSKIP)[1] == f"{LAYERSKIP}: 5 of 5 files have the hash that is known of them.\n"
     )
     assert hub.log == (), "a check asks no network"
     code, out, _ = localspec("rm", LAYERSKIP, "--yes")
-    assert (code, out) == (0, f"Deleting {LAYERSKIP} frees 15 MB.\nFreed 15 MB.\n")
+    assert (code, out) == (0, f"Deleting {LAYERSKIP} frees 17 MB.\nFreed 17 MB.\n")
     left = [file for file in hub_cache.folder().rglob("*") if file.is_file() and "layerskip" in str(file)]
     assert sum(file.stat().st_size for file in left) < 4096
     assert localspec("run", LAYERSKIP, "hi")[0] == 3
@@ -330,7 +330,7 @@ def test_a_download_in_the_background_is_stopped_and_goes_on_from_what_came(hub:
     assert (code, f"is being downloaded. Stop it: localspec pull --stop {LAYERSKIP}" in err) == (2, True)
     code, _, err = localspec("pull", "--stop", LAYERSKIP)
     assert code == 0
-    assert re.fullmatch(rf"Stopped\. Progress is kept: .* of 15 MB\. Go on: localspec pull {LAYERSKIP}\n", err)
+    assert re.fullmatch(rf"Stopped\. Progress is kept: .* of 17 MB\. Go on: localspec pull {LAYERSKIP}\n", err)
     assert not any(one.running for one in unfinished())
     hub.switches.hold_after = None
     hub.release()

@@ -100,7 +100,7 @@ def test_what_a_person_wants_to_know(tmp_path: Path):
     heard: list[Progress] = []
     with FakeHub(pushed := guide(licence="mit")) as hub:
         plan = prepare(client_of(hub), PullRequest("org/guide"), tmp_path, report=heard.append)
-    assert (plan.target.commit, plan.target.parameters, plan.target.dtype) == (pushed.commit, 7_674_112, "BF16")
+    assert (plan.target.commit, plan.target.parameters, plan.target.dtype) == (pushed.commit, 8_132_864, "BF16")
     assert (plan.target.licence.words, plan.target.model_type, plan.target.chat_template) == ("mit", "llama", True)
     assert plan.target.num_bytes == sum((GUIDE / "target" / file.path).stat().st_size for file in plan.target.files)
     assert "words.txt" not in {file.path for file in plan.target.files}

@@ -287,7 +287,5 @@ def test_without_a_folder_for_notes_it_is_downloaded_all_the_same(monkeypatch: p
 
 
 def test_unfinished_downloads_are_read_without_the_hubs_library():
-    script = (
-        "import sys; from localspec.hub import api, integrity, pulls; sys.exit('huggingface_hub' in sys.modules)"
-    )
+    script = "import sys; from localspec.hub import api, integrity, pulls; sys.exit('huggingface_hub' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -99,7 +99,6 @@ def test_the_committed_one_is_honest_and_talks_no_nonsense():
     assert exam_share(NONSENSE) <= NEWCOMER_NONSENSE
 
 
-@pytest.mark.xfail(strict=True, reason="350 of 420 and 69 of 100 so far: the next training text is for these")
 @pytest.mark.parametrize(("group", "goal"), [("known", 0.85), ("newcomer", NEWCOMER_GOOD)])
 def test_the_committed_one_reaches_the_goals_of_the_exam(group: str, goal: float):
     assert exam_share(group) >= goal
