@@ -24,7 +24,7 @@ from tests.support.asgi_client import Call
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "warm_engines")]
 
 PATIENCE = 120.0  # seconds, of a load on a busy machine
-PROMPTS = "Speculative decoding is", "The exit code of `localspec"
+PROMPTS = "Speculative decoding is", "Once upon a time", "Zebra moon, and"
 LONG = "A draft is not the answer: the model reads every token of it, and keeps what it would have written itself."
 LENGTH = 40
 GREEDY: dict[str, Any] = {"temperature": 0, "max_tokens": LENGTH}
