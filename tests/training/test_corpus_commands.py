@@ -268,7 +268,7 @@ def test_a_flag_and_a_variable_that_an_answer_names_exist() -> None:
 
 def test_a_command_that_is_only_read_must_be_right() -> None:
     right = ["localspec pull ORG/NAME", "localspec pull", "localspec rm", "localspec pull qwen3-8b --draft none -y"]
-    wrong = ["localspec pull a/b c/d", "localspec pull a/b --hurry", "localspec get a/b", "localspec rm --yes"]
+    wrong = ["localspec pull a/b c/d", "localspec pull a/b --hurry", "localspec get a/b", "localspec rm --hurry"]
     assert [is_understood(words) for words in right + wrong] == [True] * 4 + [False] * 4
 
 

@@ -713,7 +713,7 @@ def test_the_committed_guide_is_small_and_its_two_models_speak_the_same_tokens()
         counts[name] = sum(torch.Size(shape).numel() for shape in shapes)
     assert counts["draft"] <= counts["target"] / 5
     assert (GUIDE / "target/tokenizer.json").read_bytes() == (GUIDE / "draft/tokenizer.json").read_bytes()
-    assert sum(file.stat().st_size for file in GUIDE.rglob("*") if file.is_file()) < 18e6
+    assert sum(file.stat().st_size for file in GUIDE.rglob("*") if file.is_file()) < 20e6
 
 
 @pytest.mark.slow
