@@ -42,7 +42,7 @@ MORE = answer(step("ld", ". "), step("Bye", "."))
 @pytest.fixture(autouse=True)
 def hints_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Until the next: no clock."""
-    monkeypatch.setattr(StatsLine, "give_hint", lambda self, text, _=0.0: setattr(self, "hint", text))
+    monkeypatch.setattr(StatsLine, "give_hint", lambda self, text, _=0.0, **_more: setattr(self, "hint", text))
 
 
 def side(way: Way, rounds: list[Step], text: str = "") -> Side:
