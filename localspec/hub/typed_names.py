@@ -29,12 +29,12 @@ def plain_name(typed: str) -> str:
     keys = [word for key, table in catalog.models.items() for word in (key, *table.aliases)]
     if key := spelled(name, keys):
         return key
-    repo = REST.split(name)[0].rstrip("/")
+    begins = rest.start() if (rest := REST.search(name)) else len(name)
+    repo = name[:begins].rstrip("/")
     if "/" not in repo or not hub_cache.REPOSITORY.fullmatch(repo):
         return name
-    rest = name[len(REST.split(name)[0]) :]
     known = [*hub_cache.folders(), *named_in(catalog)]
-    return f"{repo if repo in known else spelled(repo, known) or repo}{rest}"
+    return f"{repo if repo in known else spelled(repo, known) or repo}{name[begins:]}"
 
 
 def named_in(catalog: Catalog) -> Iterator[str]:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.heavy
 
 __all__ = ["hub"]
 PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
-SIZES = {"100 kB": (100_000,), "3 MiB": (3 * MEBI,), "24 MiB in two files": (12 * MEBI, 12 * MEBI)}
+SIZES = {"200 kB": (200_000,), "3 MiB": (3 * MEBI,), "24 MiB in two files": (12 * MEBI, 12 * MEBI)}
 CHUNK = 10 * MEBI  # of the hub's library: the most that may be fetched twice
 KILLED = """
 import os, signal, sys
@@ -61,7 +61,7 @@ STEPS = {
     "naming": "cache.os = SimpleNamespace(**{**vars(os), 'replace': kill})",
     "named": "pulls.finish = kill",
 }
-SAMPLE = [("bytes", "24 MiB in two files"), ("a whole part", "3 MiB"), ("naming", "100 kB")]
+SAMPLE = [("bytes", "24 MiB in two files"), ("a whole part", "3 MiB"), ("naming", "200 kB")]
 
 
 def killed_at(step: str, plan: PullPlan, share: float = 0.3) -> None:
