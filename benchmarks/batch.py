@@ -12,10 +12,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import isnan, nan
@@ -30,6 +29,7 @@ from urllib.request import Request, urlopen
 from benchmarks.llama_cpp.gguf_file import write_gguf
 from benchmarks.models import SMOLLM2
 from benchmarks.program import Arguments, at_least, run
+from benchmarks.server import PATIENCE, served
 from benchmarks.shapes.random_weights import SHAPES, random_tensors
 from localspec.bench.machine import describe_machine
 from localspec.bench.progress import shares
@@ -43,7 +43,6 @@ from localspec.engine.arch import read_arch
 COUNTS = (1, 2, 4, 8)
 WORDS = 450  # of a prompt at least: more than 512 tokens
 CONTEXT = 2048  # of each stream
-PATIENCE = 300.0  # seconds
 LEAST_SECONDS = 0.5  # of writing together, for a speed
 LONG = "Explain every sentence of it at length, one after the other, with an example for each."
 SHORT = 32  # tokens of answers that are compared
@@ -162,23 +161,6 @@ def one_beside_seven(ask: Ask, prompts: Sequence[str], tokens: int) -> tuple[flo
         thread.join()
     waits = [one.longest_wait(late.asked, late.came[0][0]) for one in others]
     return late.first / alone.first, max((wait for wait in waits if not isnan(wait)), default=nan)
-
-
-@contextmanager
-def served(command: Sequence[str], url: str) -> Iterator[None]:
-    """A server, until it is no longer needed; entered when it is healthy."""
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(int(PATIENCE * 2)):
-            sleep(0.5)
-            if process.poll() is not None:
-                raise UsageError(f"'{' '.join(command[:3])} …' ended with {process.returncode}.")
-            with suppress(OSError), urlopen(f"{url}/health", timeout=5):  # also an answer of 503
-                break
-        yield
-    finally:
-        process.terminate()
-        process.wait()
 
 
 class Transformers:

@@ -1,6 +1,6 @@
 """llama.cpp and transformers on the very same GGUF file, plain and by look-up, as contenders of bench.measure.
 
-llama.cpp's look-up is that of its Python library; those of its server (`--spec-type ngram-…`) are in no library.
+llama.cpp's look-up is that of its Python library; those of its server are in llama_cpp/server.py.
 """
 
 from __future__ import annotations

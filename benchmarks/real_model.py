@@ -3,6 +3,7 @@
     .venv/bin/python -m benchmarks.real_model                      SmolLM2, which `make real` fetches
     .venv/bin/python -m benchmarks.real_model ./model.gguf -n 128
     .venv/bin/python -m benchmarks.real_model --prompts benchmarks/texts/second_prompts.json
+    .venv/bin/python -m benchmarks.real_model --llama-server /path/to/llama-server
 
 A section of docs/measurements.md: all figures, the kinds of prompts, and where a peer's look-up is ahead of ours. A
 peer that is not installed is named. Everybody answers every prompt in turn, greedily; speed is tokens of the whole
@@ -14,11 +15,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
+from benchmarks.llama_cpp.server import servers
 from benchmarks.models import SMOLLM2
 from benchmarks.peers import LOOKUP, Llama, transformers
 from benchmarks.program import Arguments, run, show
@@ -39,12 +42,20 @@ TOKENS, REPEATS = 64, 2
 NOTE = (
     "llama.cpp has the file's own format, and flash attention or not; transformers makes floats of the file's weights;"
     " each with one thread or all, whichever won a trial. Their look-ups, of which k is the most that is drafted, are"
-    " those of their Python libraries: the ngram kinds of llama.cpp's server are in none."
+    " those of their Python libraries; llama-server's are those of its --spec-type, by its defaults and its own times."
 )
 AHEAD = "Ours is ahead of the other look-ups measured, in tok/s and in × own plain, in every kind of prompt."
 
 
-def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell, prompts: Sequence[Prompt] = PROMPTS) -> Report:
+def measure(
+    file: Path,
+    *,
+    max_tokens: int,
+    repeats: int,
+    tell: Tell,
+    prompts: Sequence[Prompt] = PROMPTS,
+    server: Path | None = None,
+) -> Report:
     targets, _ = open_targets(LoadRequest(str(file)), FORMATS, tell, compared=True)
     everybody: list[Contender] = [
         ours(opened, name, way, "auto") for opened in targets for name, way in DRAFTERS.items()
@@ -53,7 +64,10 @@ def measure(file: Path, *, max_tokens: int, repeats: int, tell: Tell, prompts: S
     tell(Loading("trying transformers' threads", 0, 1, "steps"))
     everybody += [*(llama.contenders if llama else ()), *transformers(targets[0])]
     questions = [prompt.text for prompt in prompts]
-    runs = interleave(everybody, max_tokens, repeats, shares(tell, names(everybody)), questions)
+    with ExitStack() as closing:
+        if server:
+            everybody += servers(targets[0], file, server, LOOKUP, closing)
+        runs = interleave(everybody, max_tokens, repeats, shares(tell, names(everybody)), questions)
     if llama:
         llama.close()
     theirs = [one_line(f"{one.way.name}: {note}") for one in everybody for note in one.notes]
@@ -125,6 +139,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Arguments("real_model", __doc__)
     parser.add_argument("file", nargs="?", type=Path, help="a GGUF file; default: SmolLM2's")
     parser.add_argument("--prompts", type=Path, metavar="FILE", help="others than the sixteen; JSON")
+    parser.add_argument("--llama-server", type=Path, metavar="PATH", help="llama.cpp's server, to measure beside ours")
     parser.add_counts(TOKENS, REPEATS, of="runs of every prompt")
     return parser.parse_args(words)
 
@@ -134,7 +149,7 @@ def main(words: Sequence[str]) -> None:
     keep_offline()
     file, prompts = given.file or SMOLLM2, read_prompts(given.prompts) if given.prompts else PROMPTS
     counts = {"max_tokens": given.max_tokens, "repeats": given.repeats}
-    found = show(lambda tell: measure(file, **counts, tell=tell, prompts=prompts), "md")
+    found = show(lambda tell: measure(file, **counts, tell=tell, prompts=prompts, server=given.llama_server), "md")
     print("".join(f"\n{sentence}" for sentence in verdict(found)))
 
 
