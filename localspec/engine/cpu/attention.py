@@ -204,8 +204,11 @@ def attend(
 
 
 @compiled
-def tile_rows(model: int) -> int:
-    return max(1, at.TILE_QUERIES * int_at(model + at.NUM_KV_HEADS) // int_at(model + at.NUM_HEADS))
+def tile_rows(model: int, rows: int, segments: int, threads: int) -> int:
+    """The rows of one task: few enough for all threads to end at much the same time, and for a thread's buffer."""
+    heads, kv_heads = int_at(model + at.NUM_HEADS), int_at(model + at.NUM_KV_HEADS)
+    fair, most = rows * kv_heads * segments // (at.SHARES * threads), at.TILE_QUERIES * kv_heads // heads
+    return max(1, min(fair, most))
 
 
 @compiled
@@ -215,13 +218,16 @@ def first_segment(window: int, position: int) -> int:
 
 @compiled
 def attention_phase(sync: int, model: int, layer: int, spans: int, end: int, own: int) -> None:
-    kv_heads, some, window = int_at(model + at.NUM_KV_HEADS), tile_rows(model), int_at(layer + at.WINDOW)
+    kv_heads, window, threads = int_at(model + at.NUM_KV_HEADS), int_at(layer + at.WINDOW), int_at(sync + at.THREADS)
     span, before = spans, 0  # the tasks of the spans before this one
     task = claim(sync + at.NEXT, 1)
     while span < end:
         rows, position = int_at(span + at.COUNT), int_at(span + at.POSITION)
-        tiles, begin = (rows + some - 1) // some, first_segment(window, position)
-        tasks = kv_heads * tiles * ((position + rows - 1) // at.SEGMENT + 1 - begin)
+        begin = first_segment(window, position)
+        segments = (position + rows - 1) // at.SEGMENT + 1 - begin
+        some = tile_rows(model, rows, segments, threads)
+        tiles = (rows + some - 1) // some
+        tasks = kv_heads * tiles * segments
         if task < before + tasks:
             head, rest = (task - before) % kv_heads, (task - before) // kv_heads
             row, cache, first_row = rest % tiles * some, int_at(span + at.CACHE), int_at(span + at.FIRST)

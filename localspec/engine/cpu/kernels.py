@@ -32,7 +32,8 @@ from localspec.engine.cpu.isa import Isa
 
 QUADS = GROUP // 4
 BYTE = 64  # bytes of a vector, and of a cache line
-FETCHED_ROWS = 3  # from here on a core computes so long that its own prefetching does not reach far enough
+# Rows from which a core computes so long that its own prefetching does not reach far enough. Measured on Zen 4.
+FETCHED_ROWS: dict[PackedFormat, int] = {"int8": 7, "int4": 3}
 AHEAD = 8  # records, about two pages: measured best of 2, 4, 8, 16 and 32
 
 
@@ -89,7 +90,7 @@ def products(
         sums += [start, start]
     inputs = b.mul(group, int64(GROUP))
     for quad, halves in weights(b, isa, weight_format, record):
-        if count >= FETCHED_ROWS:
+        if count >= FETCHED_ROWS[weight_format]:
             lines = RECORD_BYTES[weight_format] // BYTE
             for line in range(quad * lines // QUADS, (quad + 1) * lines // QUADS):
                 emit.fetch(b, at(b, record, AHEAD * RECORD_BYTES[weight_format] + BYTE * line))
