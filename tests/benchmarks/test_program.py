@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from importlib import import_module
 
 import pytest
@@ -10,6 +13,7 @@ from benchmarks.program import at_least, read_lengths, read_shares, run
 from localspec.core.errors import Cancelled, UsageError
 
 PROGRAMS = {
+    "batch": "batch",
     "bookkeeping": "bookkeeping",
     "chat": "chat.__main__",
     "copies": "copies",
@@ -38,6 +42,20 @@ def test_a_program_explains_itself(name: str, capsys: pytest.CaptureFixture[str]
     assert said.startswith(f"usage: python -m benchmarks.{name} [-h]")
     assert "SUPPRESS" not in said
     assert "None" not in said
+
+
+def test_what_other_programs_are_measured_with_says_nothing_about_their_threads():
+    """A server that a benchmark starts inherits its environment: where OpenMP's threads sleep, llama.cpp's server writes
+    at a third of its speed."""
+    modules = ", ".join(f"benchmarks.{name}" for name in PROGRAMS.values())
+    found = subprocess.run(
+        [sys.executable, "-c", f"import json, os, {modules}; print(json.dumps(dict(os.environ)))"],
+        env={},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not [name for name in json.loads(found.stdout) if name.startswith(("OMP_", "GOMP_", "KMP_", "MKL_"))]
 
 
 @pytest.mark.parametrize("name", ["exam", "offload", "pieces", "shapes", "startup", "ui"])
