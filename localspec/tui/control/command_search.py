@@ -71,7 +71,7 @@ def did_you_mean(word: str, words: Iterable[str], sign: str = "") -> str:
 
 def unknown(name: str) -> str:
     """A sentence for an unknown command, with those that do this, or the nearest name; never the one that leaves."""
-    here = [command for command in COMMANDS if command.name != LEAVES]
+    here = [command for command in COMMANDS.values() if command.name != LEAVES]
     meant = [f"/{command.name}" for command in here if name in keywords(command)]
     names = (one for command in here for one in command.names)
     near = f" Try {' or '.join(meant[:2])}." if meant else did_you_mean(name, names, "/")
