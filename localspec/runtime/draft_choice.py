@@ -87,7 +87,7 @@ def check_entry(entry: Entry) -> None:
             raise CatalogError(f"models.toml: a draft of '{entry.key}' {fault}.", hint=EDIT)
     for name, draft in named.items():
         if not table.has_model(draft.kind):
-            message = f"models.toml: '{entry.key}' has a named draft '{name}' whose kind is not \"model\"."
+            message = f"models.toml: '{entry.key}' has a named draft '{name}' whose kind is not \"{table.MODEL.name}\"."
             raise CatalogError(message, hint=EDIT)
 
 
@@ -96,9 +96,9 @@ def fault_of(draft: DraftEntry) -> str:
     kinds = [*DRAFTERS, "off"]
     if draft.kind not in kinds:
         return f"is of kind '{draft.kind}'; there are {', '.join(kinds)}"
+    if table.has_model(draft.kind) != (draft.model is not None):
+        return f'needs a model if, and only if, its kind is "{table.MODEL.name}"'
     setting = DRAFTERS[draft.kind].setting if draft.kind in DRAFTERS else ""
-    if (setting == "model") != (draft.model is not None):
-        return 'needs a model if, and only if, its kind is "model"'
     if draft.exit_layer is not None and setting != "exit_layer":
         return f"has an exit_layer, and its kind is {draft.kind}"
     return ""
