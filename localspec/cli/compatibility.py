@@ -6,11 +6,10 @@ import click
 
 from localspec.cli.completion import completions
 from localspec.cli.names import MODEL_NAME
+from localspec.cli.options import QUANT_HELP, json_option
 from localspec.core.requests import LEAST_CONTEXT, WeightOptions
-from localspec.core.weight_formats import AUTO, LISTED, either
+from localspec.core.weight_formats import AUTO
 from localspec.runtime.other_programs import PROGRAMS
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 
 
 @click.command()
@@ -21,7 +20,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one li
 @click.option(
     "--ctx", type=click.IntRange(LEAST_CONTEXT), metavar="N", help="Context length in tokens.  [default: up to 8192]"
 )
-@click.option("--quant", default=AUTO, metavar="FORMAT", help=f"Weight format: {either(AUTO, *LISTED)}.")
+@click.option("--quant", default=AUTO, metavar="FORMAT", help=QUANT_HELP)
 @json_option
 def fit(model: str, draft: str, ctx: int | None, quant: str, as_json: bool) -> int:
     """Show what a model takes on this machine in each weight format, and whether it fits.

@@ -6,9 +6,9 @@ import click
 
 from localspec.cli.completion import completions, deletable
 from localspec.cli.names import MODEL_NAME
+from localspec.cli.options import json_option
 from localspec.core.errors import UsageError
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 OLDER_HELP = (
     "Delete only older versions, which a newer pull has replaced; without MODELS those of all models. A version that "
     "was pulled by its commit, or that models.toml names, stays."

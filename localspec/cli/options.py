@@ -31,6 +31,7 @@ class Parallel(click.ParamType[int | str]):
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 QUANT_HELP = f"Weight format: {either(AUTO, *LISTED)}."
 DEVICE_HELP = "auto, cpu, cuda, cuda:N, or offload (most layers in main memory; on disk without a GPU)."
 THRESHOLD_HELP = "GPU int8: multiply inputs larger than T in 16 bits; 0 turns it off.  [default: 6]"

@@ -10,7 +10,7 @@ import click
 
 from localspec.cli.completion import completions
 from localspec.cli.names import MODEL_NAME
-from localspec.cli.options import PARALLEL_HELP, Parallel, load_options, sampling_options
+from localspec.cli.options import PARALLEL_HELP, Parallel, json_option, load_options, sampling_options
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
 
@@ -19,7 +19,6 @@ CORS_HELP = "Let web pages of ORIGIN ask, e.g. http://localhost:3000.  [may be g
 ALLOW_HELP = "Answer under this host name, too, e.g. box.local.  [may be given more than once]"
 KEY_HELP = "Clients need the key in FILE, which only you may read.  [default: LOCALSPEC_API_KEY, if set]"
 TTL_HELP = "Unload the model after this time without a request: 30m, 2h, off.  [default: config.toml's, or 30m]"
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 
 
 @click.command()

@@ -24,10 +24,10 @@ from localspec.core.limits import entering
 from localspec.core.requests import Message, Role, Template
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.checkpoint import num_ids, tokenizer_faults
+from localspec.models.gguf.tokenizer import BLANK
 from localspec.models.safe_tokenizers import without_controls
 
 RARE = "ᚠ 𐎠 𓀀 \U000f0000"
-BLANK = "▁"  # how SentencePiece writes a space
 TRIALS: tuple[tuple[Role, ...], ...] = (("user", "assistant", "user"), ("system", "user"))
 PRIVATE_USE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE), range(0xE000, 0xF900))
 

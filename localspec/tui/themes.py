@@ -19,6 +19,7 @@ from localspec.core.strict_toml import shallow
 
 STYLES = {"none", "bold", "dim", "italic", "underline", "strike", "reverse"}
 DEFAULT = UiTable().theme
+QUIET = "$foreground-muted"  # of what is read last
 
 
 class ThemeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

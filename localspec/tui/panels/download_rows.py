@@ -12,7 +12,8 @@ from localspec.core.sizes import rate_words, size_words
 from localspec.history.text.columns import cells, cut
 from localspec.hub.queue import Download, State
 from localspec.hub.records import STAGES
-from localspec.tui.panels.hub_rows import QUIET, padded, short
+from localspec.tui.panels.hub_rows import padded, short
+from localspec.tui.themes import QUIET
 
 WIDE, WIDE_BAR, BAR = 100, 16, 10  # columns
 LEAST_NAME, LEAST_BAR = 16, 4  # columns

@@ -22,6 +22,7 @@ from localspec.core.sizes import size_words
 from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import words
 from localspec.tui.chat.gain import UNKNOWN, baseline, gain
+from localspec.tui.themes import QUIET
 
 LEAST_WIDTH, WIDE = 80, 140
 MOST_LINES = 99
@@ -31,7 +32,6 @@ NEXT: dict[Fold, Fold] = {"hidden": "folded", "folded": "whole", "whole": "hidde
 LABEL = 9  # columns of the names on the left
 LEAST_BAR = 4
 ENDS = {1: "st", 2: "nd", 3: "rd"}
-QUIET = "$foreground-muted"
 
 
 @dataclass(frozen=True, slots=True)
