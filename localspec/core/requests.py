@@ -46,7 +46,7 @@ class Message(Record, frozen=True):
             fault = "A message has a role (system, user or assistant) and a content, and nothing else."
             raise UsageError(fault, hint=SUCH)
         if not isinstance(message["content"], str):
-            raise UsageError("A message's content is text.", hint=SUCH)
+            raise UsageError("A message's content must be text.", hint=SUCH)
         return cls(message["role"], message["content"])
 
 

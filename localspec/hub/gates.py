@@ -46,7 +46,7 @@ def state_sentence(access: Access) -> str:
     account = one_line(access.account) or "an account without a name"
     match access.gate:
         case "logged-out":
-            return "Not logged in: only people with access may have this model."
+            return "Not logged in: only people with access can download this model."
         case "no-request":
             return f"No request yet: logged in as {account}, who has no access to this model."
         case "awaiting":

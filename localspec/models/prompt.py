@@ -98,7 +98,7 @@ class Prompter:
         ids = self._whole(text, controls) if rendered == text else self._rewritten(messages, rendered, controls)
         ids = ids or list(self._pieces(text, controls))
         if not ids and any(message.content.strip() for message in messages):
-            message = f"The chat template of '{self._name}' renders this conversation as nothing."
+            message = f"The chat template of '{self._name}' returns an empty text for this conversation."
             raise CheckpointError(message, hint="Choose another model.")
         return ids
 

@@ -240,7 +240,7 @@ def usable(verdict: PairVerdict, drafter: Snapshot, target: Snapshot) -> PairVer
 def pairing_notice(verdict: PairVerdict, drafter: Snapshot, target: Snapshot) -> Notice | None:
     """What the user should know about a pair that can draft, if anything."""
     if verdict.reason == TRANSLATE:
-        message = f"'{short(drafter)}' has another tokenizer than '{short(target)}', so its text is translated."
+        message = f"'{short(drafter)}' has a different tokenizer from '{short(target)}', so its text is translated."
         return Notice("info", "translated", message, "The text stays the same; a draft with the same tokens is faster.")
     if verdict.reason != "controls-differ":
         return None

@@ -123,7 +123,9 @@ def another(opened: Opened, company: Company, asked: ChangeDrafter) -> Generator
         choice = chosen(opened, asked.draft)
         draft_choice.check_format(request.weights.draft_format, choice)
         if opened.plan.resident is not None and choice.exit_layer > opened.plan.resident:
-            message = f"Only {opened.plan.resident} layers are in memory, and {choice.name} draft."
+            message = (
+                f"Only {opened.plan.resident} layers are in memory, and {choice.name} drafts with {choice.exit_layer}."
+            )
             raise UsageError(message, hint="Load the model again.")
         return (yield from make_drafting(opened, choice, asked.k, company))
 

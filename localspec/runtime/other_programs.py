@@ -117,8 +117,8 @@ def refuse_translation(pair: OtherPair, program: str) -> None:
     """IncompatiblePair where the drafter has other tokens, which only vLLM and localspec translate."""
     if pair.reason == TRANSLATE:
         raise IncompatiblePair(
-            f"'{pair.drafter}' has another tokenizer than '{pair.target}', and {program} does not translate.",
-            hint=f"Find one with the same: localspec pair {pair.target} --hub",
+            f"'{pair.drafter}' has a different tokenizer from '{pair.target}', and {program} does not translate.",
+            hint=f"Find one with the same tokenizer: localspec pair {pair.target} --hub",
         )
 
 

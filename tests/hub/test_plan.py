@@ -263,9 +263,9 @@ def test_at_most_five_models_are_compared(tmp_path: Path):
 
 FAULTS = {
     "silent at the search": ("search", HANG, "The hub stopped answering"),
-    "down at the search": ("search", Answer(503), "a fault of its own"),
+    "down at the search": ("search", Answer(503), "a problem of its own"),
     "silent at a candidate": ("info", HANG, "The hub stopped answering"),
-    "down at a candidate": ("info", Answer(500), "a fault of its own"),
+    "down at a candidate": ("info", Answer(500), "a problem of its own"),
 }
 
 

@@ -22,7 +22,7 @@ HALF = Progress(ONE, "downloading", 2 * GB, 4 * GB, bytes_per_second=88e6, eta_s
 UNREACHABLE = HubAway("There is no route to the hub.", hint="Check the connection.")
 OF_THE_HUB = (
     UNREACHABLE,
-    HubAway("The hub has a fault of its own (status 503).", hint="Wait a minute."),
+    HubAway("The hub has a problem of its own (status 503).", hint="Wait a minute."),
     HubAway("The download stopped: the hub answered 503."),
     HubAway("The hub stopped answering (30 s).", hint="Repeat the command to go on."),
 )

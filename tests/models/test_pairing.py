@@ -117,8 +117,16 @@ TRANSLATED = {
     "a normaliser that keeps plain text": (gpt2_like, lambda: unigram(nfkc=True)),
 }
 LOSSY = {
-    "a vocabulary that lacks letters": (unigram_like, gpt2_like, "the target's changes the text that it reads"),
-    "a normaliser that changes plain text": (gpt2_like, lower_case, "the draft's changes the text that it reads"),
+    "a vocabulary that lacks letters": (
+        unigram_like,
+        gpt2_like,
+        "the target's tokenizer changes the text that it reads",
+    ),
+    "a normaliser that changes plain text": (
+        gpt2_like,
+        lower_case,
+        "the draft's tokenizer changes the text that it reads",
+    ),
     "another decoder": (gpt2_like, other_decoder, "the draft's tokens are not bytes of the text"),
     "blanks that depend on the next token": (
         wordpiece_like,

@@ -257,7 +257,7 @@ def test_what_a_draft_model_reads_of_the_prompt_is_time_of_the_prompt(models: Pa
 @pytest.mark.parametrize("content", [None, 3, [{"type": "text", "text": "hi"}]])
 def test_a_message_that_is_no_text_is_refused(content: object, llm: LLM):
     """Nobody means Python's way of writing it."""
-    with pytest.raises(UsageError, match="A message's content is text") as met:
+    with pytest.raises(UsageError, match="A message's content must be text") as met:
         llm.generate([{"role": "user", "content": content}])
     assert met.value.hint
 

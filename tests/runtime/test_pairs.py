@@ -109,7 +109,7 @@ def test_the_notice_at_loading_is_of_the_same_verdict(
     assert translated.translates
     assert translated.notice is not None
     assert translated.notice.level == "info"
-    assert translated.notice.message == "'cousin' has another tokenizer than 'target', so its text is translated."
+    assert translated.notice.message == "'cousin' has a different tokenizer from 'target', so its text is translated."
     few = PairVerdict("target", "draft", True, "controls-differ", "same tokens but for a control token (x)")
     monkeypatch.setattr(draft_choice, "pair", lambda *_: few)
     notice = paired(Choice("model"), draft, target).notice
