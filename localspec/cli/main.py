@@ -214,7 +214,7 @@ def check_batch(prompt: str | None, given: dict[str, Any]) -> None:
             flag for flag, name in (("--output", "results"), ("--parallel", "parallel")) if given[name] is not None
         ]
         if alone:
-            raise UsageError(f"{alone[0]} goes with --batch.", hint="Leave it out, or give --batch FILE.")
+            raise UsageError(f"{alone[0]} needs --batch.", hint="Leave it out, or give --batch FILE.")
         return
     others = {
         "PROMPT": prompt,

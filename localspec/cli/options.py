@@ -39,7 +39,7 @@ SAVE_HELP = f"Cache quantised weights on disk ({BY_BITSANDBYTES}), so the next s
 DRAFT_QUANT_HELP = "Weight format of the draft model.  [default: same as the target, if supported]"
 FOLDING_HELP = "Do not correct what you type to guide (capitals, typos, sums)."
 PARALLEL_HELP = (
-    "Answers written at once, each with a context of its own in memory: auto (up to 4, as fit), or a number."
+    "Answers written at once, each with a context of its own in memory: auto (up to 4, if they fit), or a number."
 )
 BEAMS_HELP = "Search N texts at once for the likeliest, without drafts or sampling."
 DRAFT_HELP = f"Drafter: auto, off, {', '.join(usages())}, or a smaller model (a key, folder or file, like MODEL)."

@@ -18,7 +18,9 @@ OLLAMA = {"repetition_penalty": "repeat_penalty"}  # its other names of sampling
 def body(kind: Kind, model: str, request: GenerateRequest, spec: Spec) -> bytes:
     """The request's body; UsageError for what this server cannot do."""
     if request.continues and kind.continues is None:
-        raise UsageError(f"{kind.title} cannot go on with an answer that was cut.", hint="Ask it to go on in words.")
+        raise UsageError(
+            f"{kind.title} cannot continue an answer that was cut.", hint="Ask it to continue in your next message."
+        )
     if request.template is not None:
         raise UsageError("The server formats the chat itself.", hint="/template none")
     made = ollama(model, request, spec) if kind.lines else openai(kind, model, request, spec)

@@ -56,7 +56,9 @@ class Remote:
                 hint=f"Set it: export {self.key_env}=KEY",
             )
         if not all("!" <= letter <= "~" for letter in key):
-            raise UsageError(f"{self.key_env} holds what no key can be.", hint="It is one word, without line ends.")
+            raise UsageError(
+                f"The value of {self.key_env} cannot be a key.", hint="A key is one word, without line breaks."
+            )
         return Access(parse(self.url), key, self.key_env)
 
 

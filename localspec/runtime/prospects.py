@@ -26,7 +26,7 @@ from localspec.runtime.pairs import LARGEST_SHARE, MOST_COMPARED, by_promise, is
 
 TRAINED = "trained for early exit"
 UNTRAINED = "not known to be trained for early exit: most drafts would be rejected"
-COPIES = "copies what stood in this chat before; needs no model"
+COPIES = "copies earlier text of this chat; needs no model"
 FITTING = f"A draft model has the same tokens and at most 1/{LARGEST_SHARE} of the size."
 LONG_MS = 60_000.0  # of answers that were compared with plain rounds: less may be one kind of text
 PAYS = 1.01  # below it, what was measured is no gain

@@ -31,7 +31,7 @@ Stops = Annotated[list[Stop], msgspec.Meta(max_length=MOST_STOPS)]
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FIELD = re.compile(r"(?P<fault>.*?)(?: - at `\$\.?(?P<field>.*)`)?", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
-NO_TOOLS = "the models here are not asked to call tools."
+NO_TOOLS = "models do not call tools here."
 Likeliest = Annotated[int, msgspec.Meta(ge=0, le=MOST_LIKELIEST)]
 Test = Callable[[Any], bool]
 
@@ -157,8 +157,8 @@ def nothing(value: Any) -> bool:
 
 
 NEVER_MIND: dict[str, tuple[Test, str]] = {  # what each of these may be, and why it may be nothing else
-    "n": (one, "one answer is written to a request; send it again for another."),
-    "best_of": (one, "one answer is written to a request; send it again for another."),
+    "n": (one, "a request gets one answer; send it again for another."),
+    "best_of": (one, "a request gets one answer; send it again for another."),
     "logit_bias": (nothing, "use repetition_penalty, or a stop text."),
     "frequency_penalty": (nothing, "use repetition_penalty."),
     "presence_penalty": (nothing, "use repetition_penalty."),
@@ -169,7 +169,7 @@ NEVER_MIND: dict[str, tuple[Test, str]] = {  # what each of these may be, and wh
     "response_format": (lambda value: value in (None, {"type": "text"}), "an answer is plain text."),
     "modalities": (lambda value: value in (None, [], ["text"]), "an answer is plain text."),
     "audio": (nothing, "an answer is plain text."),
-    "web_search_options": (lambda value: value is None, "the server asks no network."),
+    "web_search_options": (lambda value: value is None, "the server does not use the network."),
     "echo": (nothing, "the prompt is not repeated."),
     "suffix": (nothing, "text is continued, not filled in."),
 }
