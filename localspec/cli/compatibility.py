@@ -15,7 +15,12 @@ from localspec.runtime.other_programs import PROGRAMS
 @click.command()
 @click.argument("model", type=MODEL_NAME, shell_complete=completions)
 @click.option(
-    "--draft", type=MODEL_NAME, default="", metavar="DRAFT", help="A draft model beside it.", shell_complete=completions
+    "--draft",
+    type=MODEL_NAME,
+    default="",
+    metavar="DRAFT",
+    help="Draft model to load with it.",
+    shell_complete=completions,
 )
 @click.option(
     "--ctx", type=click.IntRange(LEAST_CONTEXT), metavar="N", help="Context length in tokens.  [default: up to 8192]"

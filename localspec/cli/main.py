@@ -256,7 +256,7 @@ def trace(file: Path) -> None:
     show_default=True,
     help="jsonl: progress events, then the figures, one per line.",
 )
-@click.option("--format", "formats", metavar="FORMATS", help=f"Several: {', '.join(LISTED)}.")
+@click.option("--format", "formats", metavar="FORMATS", help=f"Formats to compare, with commas: {', '.join(LISTED)}.")
 @click.option("--against", type=click.Choice(["transformers"]), help="Also measure transformers' own generate.")
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a plot (.svg or .png).")
