@@ -32,7 +32,7 @@ def pull_request(
 
 
 def asked_drafter(typed: str, draft: str) -> str:
-    """auto, none or a repository; UsageError for a drafter that is no model."""
+    """auto, none or a repository; UsageError for a drafter without a model."""
     if draft == "off":
         return "none"
     if (kind := parse(draft).kind) != "auto" and not has_model(kind):

@@ -220,7 +220,7 @@ def whole(text: bytes) -> int:
 
 
 def valid(text: bytes) -> bytes:
-    """The text up to where it is no UTF-8, or not yet."""
+    """The text up to where it is not UTF-8, or not yet."""
     try:
         text.decode()
     except UnicodeDecodeError as fault:

@@ -62,7 +62,7 @@ def too_large(server: str, what: str) -> LocalspecError:
 
 
 def of_another_kind(server: str, content_type: str) -> LocalspecError:
-    """An answer that is no stream."""
+    """An answer that is not a stream."""
     found = one_line(content_type)[:60] or "nothing named"
     return RemoteError(f"{server} answers with {found} where a stream is due.", hint=look(server))
 

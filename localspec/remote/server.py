@@ -210,7 +210,7 @@ def read_lmstudio(found: Mapping[str, Any]) -> tuple[Served, ...]:
 
 
 def integer(value: object) -> int:
-    """A number of tokens; 0 for what is none."""
+    """A number of tokens; 0 for anything else."""
     return value if type(value) is int and 0 < value <= MOST_CONTEXT else 0
 
 

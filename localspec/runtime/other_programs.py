@@ -87,8 +87,8 @@ def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
 
 
 def llama_server(pair: OtherPair) -> str:
-    """llama-server loads GGUF files, which localspec does not make: where a model is none, its file is left
-    open. Without --spec-type it would load the drafter and never use it."""
+    """llama-server loads GGUF files, which localspec does not make: for another model the file is left open. Without
+    --spec-type it would load the drafter and never use it."""
     refuse_translation(pair, "llama-server")
     target = file_of(pair.target, TARGET_FILE)
     rest = f"{pair.context_as('-c')} --metrics"

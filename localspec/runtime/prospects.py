@@ -87,7 +87,7 @@ def here(target: Snapshot, catalog: Catalog) -> Iterator[Prospect]:
     """The models of this machine that can draft for the target, those of its family first."""
     small = [one for one in snapshots(catalog) if is_small(one.total_bytes, target.total_bytes)]
     for one in by_promise(target, small)[:MOST_COMPARED]:
-        with suppress(LocalspecError):  # a broken one is no prospect
+        with suppress(LocalspecError):  # a broken one cannot draft
             verdict = pair(target, one)
             if verdict.ok:
                 detail = DETAILS.get(verdict.reason, SAME)

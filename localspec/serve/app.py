@@ -212,7 +212,7 @@ class Site:
         return Reply(kind, exchange.asked, self.host.ready, exchange.spec, self.served.name)
 
     def _take(self, reply: Reply, event: AnyEvent) -> None:
-        """Adds the event; RequestRefused for the end of an answer that is none."""
+        """Adds the event; RequestRefused if the answer ended with an error."""
         if isinstance(event, Failure):
             self.totals.answers["error"] += 1
             raise of_failure(event)

@@ -74,7 +74,7 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the library's words are not ours
-        """Says that it was no HTTP, if nothing was sent yet, and closes the line."""
+        """Says that it was not HTTP, if nothing was sent yet, and closes the line."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = ENCODE(NOT_HTTP.body)
             headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]

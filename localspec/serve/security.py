@@ -70,7 +70,7 @@ def check_host(rules: Rules, hosts: list[str]) -> str:
 
 
 def host_name(host: str) -> str:
-    """The name of a Host header, in lower case and without one dot at its end; "" where it is no name."""
+    """The name of a Host header, in lower case and without one dot at its end; "" if it is invalid."""
     found = HOST.fullmatch(host)
     return found["name"].lower().removesuffix(".") if found else ""
 

@@ -94,7 +94,7 @@ def user_themes(folder: Path) -> tuple[list[Theme], list[Notice]]:
 
 
 def read_theme(file: Path) -> Theme:
-    """ValueError where a colour is none: it would end the chat as soon as the theme is chosen."""
+    """ValueError for an invalid colour: it would end the chat as soon as the theme is chosen."""
     written = msgspec.toml.decode(shallow(read_small(file).decode("utf-8")), type=ThemeFile)
     if not written.name.isprintable() or "," in written.name or not written.name.strip():
         raise ValueError("its name is empty or has a comma or a control character")
@@ -150,7 +150,7 @@ def unknown(table: ProvenanceTable, variables: Mapping[str, str]) -> list[str]:
 
 
 def colour(wanted: str, variables: Mapping[str, str]) -> str:
-    """The colour without its opacity, which shows a token's position in the draft; "" if it is none."""
+    """The colour without its opacity, which shows a token's position in the draft; "" if it is invalid."""
     value = (variables.get(wanted[1:], "") if wanted.startswith("$") else wanted).partition(" ")[0]
     try:
         Color.parse(value)

@@ -10,7 +10,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import LISTED
 from localspec.tui.control.commands import COMMANDS, Command
 
-LONGEST_SHOWN = 20  # of a word that is no command
+LONGEST_SHOWN = 20  # of a word that is not a command
 ALIKE = 0.7  # of two words, at least, for one to be taken for a slip of the finger
 LEAVES = "bye"  # is never advised
 KEYWORDS = {  # other words for what a command does

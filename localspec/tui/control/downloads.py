@@ -139,7 +139,7 @@ class Downloads:
             self.queue.add(wanted, done=chosen.num_bytes - chosen.bytes_left, total=chosen.num_bytes)
 
     def forget(self, repo: str) -> None:
-        """A model was deleted: it is no complete download any more."""
+        """A model was deleted: its download is not complete any more."""
         item = self.queue.find(repo) if self.is_made else None
         if item is not None and item.state == "done":
             self.queue.drop(item.key)

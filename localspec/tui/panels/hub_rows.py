@@ -40,7 +40,7 @@ class Listing:
 
     @property
     def word(self) -> str:
-        """The word for its fit, or why it is none for localspec."""
+        """The word for its fit, or why localspec cannot run it."""
         return self.row.note or (self.fit.word if self.fit else self.row.fit)
 
     @property
