@@ -1,7 +1,6 @@
 """A small model with another tokenizer drafts: it writes in its own tokens, and a Translator makes them the target's.
 
-Its proposals are certain, so they are exact under every sampler, whatever the translation. It drafts greedily.
-Knows ids only; what they mean is the Translator's.
+Its drafts are greedy (one-hot), so they are exact under every sampler, whatever the translation. Knows ids only; what they mean is the Translator's.
 """
 
 from __future__ import annotations
