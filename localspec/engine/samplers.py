@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from localspec.engine.acceptance import accept_block, accept_one_hot, accept_matching, draw
+from localspec.engine.acceptance import accept_block, accept_matching, accept_one_hot, draw
 from localspec.engine.protocols import Draft, Sampler
 from localspec.engine.sampling import Sampling, gumbel_noise, likeliest, on_device, penalise, shape
 from localspec.engine.session import Session

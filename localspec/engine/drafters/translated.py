@@ -1,6 +1,7 @@
 """A small model with another tokenizer drafts: it writes in its own tokens, and a Translator makes them the target's.
 
-Its drafts are greedy (one-hot), so they are exact under every sampler, whatever the translation. Knows ids only; what they mean is the Translator's.
+Its drafts are greedy (one-hot), so they are exact under every sampler, whatever the translation. Knows ids only; what
+they mean is the Translator's.
 """
 
 from __future__ import annotations
