@@ -50,7 +50,7 @@ class Printed:
             self._next += 1
 
     def close(self) -> None:
-        """Prints what is there of those behind one that is not."""
+        """Prints what is there of those after one that is not."""
         for _, record in sorted(self._waiting.items()):
             print(as_json(record), flush=True)
 

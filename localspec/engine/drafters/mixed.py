@@ -46,7 +46,7 @@ class Mixed:
 
 
 def grafted(draft: Draft, tokens: Sequence[int]) -> Draft:
-    """The draft with looked-up tokens behind it; they are greedy, so where it was sampled their rows are one-hot."""
+    """The draft with looked-up tokens after it; they are greedy, so where it was sampled their rows are one-hot."""
     more = torch.tensor(tokens, device=draft.tokens.device)
     probs = None if draft.probs is None else torch.cat((draft.probs, one_hot_rows(more, draft.probs)))
     drafters = (*draft.drafters, *[LOOKUP.name] * len(tokens))

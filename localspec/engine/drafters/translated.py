@@ -54,7 +54,7 @@ class TranslatedDrafter:
         self.translator.crop(length)
 
     def write(self, session: Session, unread: Sequence[int], steps: int) -> list[int]:
-        """Its most likely tokens behind the unread ids, to the end of its turn at most."""
+        """Its most likely tokens after the unread ids, to the end of its turn at most."""
         token, drafted, sums = torch.tensor(unread), list[Tensor](), list[Tensor]()
         for _ in range(steps):
             session.check_cancel()

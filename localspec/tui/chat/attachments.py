@@ -18,7 +18,7 @@ PASTE_CHARACTERS = 2500  # a longer paste would bury what is typed around it
 MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 BEFORE_CURSOR = re.compile(f"{MENTION.pattern}\\s$")
 PUNCTUATION = ".,;:!?)"
-FILE_NAME = re.compile(r"[^\s()\[\]{}<>=*|;,]*")  # code has those behind an @, and so do few names of files
+FILE_NAME = re.compile(r"[^\s()\[\]{}<>=*|;,]*")  # code has those after an @, and so do few names of files
 EXTENSION = re.compile(r"\.(?=\w*[a-zA-Z])\w{1,5}$")
 DECORATED = re.compile(r"\s*\n\s*(?:@|def |async |class |function |export |public |private |protected |static )")
 

@@ -36,7 +36,7 @@ NOTHING_KNOWN = Known()
 class Command:
     """`argument` says what may follow, as usage texts write it: in brackets if it may be left out. `says`: one line.
 
-    `run` takes the chat and what was typed behind the name. `choices` are the words that the argument can be, where
+    `run` takes the chat and what was typed after the name. `choices` are the words that the argument can be, where
     they are known, or how to find them among those that are.
     """
 

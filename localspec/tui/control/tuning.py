@@ -188,7 +188,7 @@ class Tuning:
                 self.load = asked
 
     def set(self, typed: str) -> None:
-        """`temperature=0.7 stop="###"`; an option with nothing behind `=` is no longer set, and `stop` may be given
+        """`temperature=0.7 stop="###"`; an option with nothing after `=` is no longer set, and `stop` may be given
         more than once."""
         pairs = []
         for word in words(typed):

@@ -47,7 +47,7 @@ def here_words(item: Download) -> str:
 
 def total_line(items: Sequence[Download]) -> str:
     """All that goes on, or where nothing does all that is not complete: how much of how much, how fast, how long
-    still. What does not go on by itself is counted behind it."""
+    still. What does not go on by itself is counted after it."""
     unfinished = [item for item in items if item.state != "done"]
     if not unfinished:
         return "Nothing is being downloaded."

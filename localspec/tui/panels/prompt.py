@@ -123,7 +123,7 @@ class Prompt(TextArea, inherit_bindings=False):
         return text
 
     def lay(self, text: str) -> None:
-        """Puts a text in place of what is there, with the cursor behind it; nothing is offered to complete it."""
+        """Puts a text in place of what is there, with the cursor after it; nothing is offered to complete it."""
         self.text = text
         self.forget_mentions()
         self.move_cursor(self.document.end)
@@ -138,7 +138,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self.put_back()
 
     def put_back(self) -> None:
-        """Puts text that was given back into the prompt, once nothing else can be given back behind it."""
+        """Puts text that was given back into the prompt, once nothing else can be given back after it."""
         if self.back and not self.under_way:
             text = "\n".join(filter(None, (*self.back, self.text)))
             self.back.clear()

@@ -145,7 +145,7 @@ def by_drafter(stats: Stats, width: int) -> list[Content]:
 
 
 def share_bar(label: str, share: float | None, width: int) -> Content:
-    """A share as a bar behind its label; without a bar where it is not known."""
+    """A share as a bar after its label; without a bar where it is not known."""
     percent = f" {100 * share:.0f} %".rjust(6) if share is not None else f" {UNKNOWN}".rjust(6)
     length = max(LEAST_BAR, width - len(label) - 1 - len(percent))
     return Content.assemble((f"{label} ", QUIET), (bar(share or 0.0, length), "$text-success"), percent)
