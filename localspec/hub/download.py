@@ -33,7 +33,7 @@ def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) ->
     for repository in plan.repositories:
         pulls.begin(repository, request)
     if request.xet:
-        yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download begins anew.")
+        yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download starts over.")
     target = yield from fetch_one(plan.target, request, deadlines)
     drafter = (yield from fetch_one(plan.drafter, request, deadlines)) if plan.drafter else None
     if has_model(plan.offer.kind):

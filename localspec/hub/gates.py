@@ -67,5 +67,5 @@ def next_step(repo: str, page: str, access: Access, *, waits: bool = False) -> s
         case "awaiting":
             return f"Its page: {page}." + ("" if waits else f" Go on when they have: localspec pull {repo} --wait")
         case "scope":
-            return f"Allow gated repositories in the token's settings: {TOKENS}. Or log in anew: hf auth login"
+            return f"Allow gated repositories in the token's settings: {TOKENS}. Or log in again: hf auth login"
     return ""

@@ -143,7 +143,7 @@ class Tuning:
         return next(having, Layer("", SamplingOptions()))
 
     def unset_words(self, name: str, preset: str | None) -> str:
-        """What holds while the user sets nothing, and whence."""
+        """The values that apply while the user sets nothing, and where they come from."""
         layer = self.layer(name, preset)
         if layer.source:
             value = layer.options.given[name]
