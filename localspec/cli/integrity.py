@@ -33,7 +33,7 @@ def verify(model: str, *, fetch: bool, as_json: bool) -> int:
         variant = "" if path.is_dir() else path.name
         return fetch_again(found, PullRequest(repo, commit, variant, draft="none"), as_json=as_json)
     hint = (
-        f"Fetch only the bad files again: localspec verify-files {model} --fetch" if repo else "Fetch the model again."
+        f"Fetch only these files again: localspec verify-files {model} --fetch" if repo else "Fetch the model again."
     )
     raise PullError(f"{found.bad_words}.", hint=hint)
 

@@ -59,7 +59,7 @@ class Fetcher:
             if attempt(file):
                 return
         raise PullError(
-            f"{one_line(file.path)}: its hash is not the hub's, even after a second download.",
+            f"{one_line(file.path)}: its bytes do not have the hub's hash, even after a second download.",
             hint="It was deleted; nothing of it is used. Try again later.",
         )
 

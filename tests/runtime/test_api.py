@@ -365,7 +365,7 @@ def test_retry_answers_the_last_turn_again_from_the_cache(llm: LLM):
     assert again.text == first.text
     assert again.stats.prompt_n - again.stats.cached_n <= 1
     assert [message.role for message in chat.messages] == ["user", "assistant"]
-    with pytest.raises(UsageError, match="nothing to answer"):
+    with pytest.raises(UsageError, match="no answer to regenerate"):
         llm.chat().retry()
 
 
