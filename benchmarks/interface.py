@@ -27,9 +27,11 @@ from localspec.history import History, NewChat
 with History() as kept:
     print(kept.begin(NewChat("guide"), "Why?").chat_id)
 """
-HELP = ["", "chat", "run", "bench", "doctor", "config", "history"]
+HELP = ["", "chat", "run", "bench", "doctor", "config", "history", "verify", "trace"]
+HELP += ["pull", "ls", "show", "rm", "verify-files", "fit", "pair", "remote", "serve", "ps", "stop"]
 HELP += [f"config {name}" for name in ("edit", "path", "schema", "set", "show", "unset")]
 HELP += [f"history {name}" for name in ("export", "ls", "path", "rm", "search", "show", "stats")]
+HELP += [f"remote {name}" for name in ("add", "find", "ls", "probe", "rm")]
 INVOCATIONS = (
     *(f"{name} --help".strip() for name in HELP),
     "--version",
@@ -60,6 +62,17 @@ INVOCATIONS = (
     "history export nobody",
     "history rm {chat}",
     "pull",
+    "ls --json",
+    "show guide --json",
+    "show no-such-model --json",
+    "fit guide --json",
+    "pair guide --json",
+    "verify guide --json --prompts 1 --max-tokens 8",
+    "verify-files guide --json",
+    "remote ls --json",
+    "ps --json",
+    "stop",
+    "trace no-such-file",
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -36,6 +37,30 @@ def test_from_a_key_to_the_screen_a_reader_opens_few_files():
     steps = re.findall(r"^\d+\. `([\w/]+\.py)`", walk, re.MULTILINE)
     assert len(steps) > 10
     assert len(set(FILE.findall(walk))) <= MOST
+
+
+def test_the_walk_names_what_is_in_its_files():
+    walk = PAGE.split("## From a key")[1].split("Beside the walk")[0]
+    named = re.findall(r"^\d+\. `([\w/]+\.py)`:[^`]*`(\w+)`", walk, re.MULTILINE)
+    sources = {file: (ROOT / "localspec" / file).read_text(encoding="utf-8") for file, _ in named}
+    assert [(file, name) for file, name in named if not re.search(rf"\b{name}\b", sources[file])] == []
+    assert len(named) > 10
+
+
+def test_the_chats_screen_is_composed():
+    """Its parts have no base classes but for messages and records, and it has the screen that draws."""
+    parts = [tree(file) for file in sorted((ROOT / "localspec" / "tui" / "control").glob("*.py"))]
+    assert {base for part in parts for base in bases(part)} <= {"Message", "Protocol", "msgspec.Struct"}
+    assert bases(tree(ROOT / "localspec" / "tui" / "screens" / "chat.py")) == ["Painted", "Screen[None]"]
+
+
+def tree(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def bases(module: ast.Module) -> list[str]:
+    """What the classes of a module inherit from."""
+    return [ast.unparse(base) for node in ast.walk(module) if isinstance(node, ast.ClassDef) for base in node.bases]
 
 
 @pytest.mark.parametrize(

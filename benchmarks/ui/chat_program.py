@@ -21,7 +21,7 @@ from localspec.core.events import Notice, Step
 from localspec.core.requests import LoadRequest, WeightOptions
 from localspec.history import Answered, NewChat, Update, Writer
 from localspec.hub import process
-from localspec.hub.queue import Downloads
+from localspec.hub.queue import DownloadQueue
 from localspec.hub.records import PullRequest
 from localspec.runtime.worker import EngineProcess
 from localspec.tui.chat.recorder import HistoryRecorder
@@ -95,7 +95,7 @@ class MeasuredChat(TimedChat):
             )
 
 
-def keep_downloading(queue: Downloads, numbers: Iterator[int]) -> None:
+def keep_downloading(queue: DownloadQueue, numbers: Iterator[int]) -> None:
     """Let one be far from its end: where it is not, another takes its turn."""
     item = next(iter(queue.items), None)
     if item is None or item.percent >= LATE_PERCENT:

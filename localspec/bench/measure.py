@@ -144,7 +144,7 @@ def open_targets(
     try:
         return (first, drain(open_target(request.in_format(FLOATS[0])), loading(tell))), ()
     except DoesNotFit as fault:
-        return (first,), (one_line(f"Ours in {FLOATS[0]} is left out: {fault.message}"),)
+        return (first,), (one_line(f"localspec in {FLOATS[0]} is left out: {fault.message}"),)
 
 
 def gather(

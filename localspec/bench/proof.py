@@ -143,7 +143,7 @@ class Prover:
         return Difference(case.name, at, ours, theirs, best - other, rounding)
 
     def logits(self, case: Case, written: tuple[int, ...], width: int) -> Tensor:
-        """The logits [written + 1, vocab] behind the prompt and each token, from forwards of this width, without a
+        """The logits [written + 1, vocab] after the prompt and each token, from forwards of this width, without a
         draft and without rolling back."""
         session = self.session(NoDrafter())
         session.rewind(0)

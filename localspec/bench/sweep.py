@@ -66,7 +66,7 @@ def axis(words: str) -> Axis:
         return Axis(setting)
     values = tuple(range(int(found[2]), int(found[3]) + 1, max(int(found[4] or 1), 1)))
     if not values:
-        raise UsageError(f"--sweep {words} has no value in it.", hint=HINT)
+        raise UsageError(f"--sweep {words} has no values.", hint=HINT)
     if setting == "k" and (outside := [value for value in values if not 1 <= value <= MAX_DRAFT]):
         raise UsageError(f"{outside[0]} is not a draft length from 1 to {MAX_DRAFT}.", hint=HINT)
     return Axis(setting, values)

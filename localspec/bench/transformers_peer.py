@@ -37,9 +37,9 @@ LOOKUP_TOKENS = 10  # the default of its candidate generator
 TRIAL_TOKENS, TRIALS = 16, 3
 USABLE = 0.6  # of free memory, for its weights
 NOTE = (
-    f"{ENGINE}: each way in every format of ours that it has, and beside int8 and int4 in the faster of fp32 and bf16 "
-    "too, with the threads of --threads, else those that a trial found best; draft lengths are its defaults; it tells "
-    "no acceptance."
+    f"{ENGINE}: each method in every format of ours that it has; for int8 and int4 also in fp32 or bf16, whichever is "
+    "faster. Threads are those of --threads, else the fastest count of a trial; draft lengths are its defaults; it "
+    "reports no acceptance."
 )
 
 Drafts = Sequence[tuple[str, AskedDraft]]

@@ -62,13 +62,13 @@ def read_line(content: bytes) -> Line:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError("it is not JSON") from None
     if not isinstance(found, dict):
-        raise ValueError("it is JSON, but no {…} with a prompt")
+        raise ValueError('it is JSON, but not an object such as {"prompt": …}')
     if unknown := next((name for name in found if name not in TYPES), None):
         raise ValueError(f"there is no field '{unknown[:100]}', only {', '.join(WORDS)}")
     line = Line(**{name: read_field(name, value) for name, value in found.items()})
     if (line.prompt is None) == (line.messages is None):
         raise ValueError(
-            "it has neither a prompt nor messages" if line.prompt is None else "it has a prompt and messages, too"
+            "it has neither a prompt nor messages" if line.prompt is None else "it has both a prompt and messages"
         )
     if line.messages is None and not (line.prompt or "").strip():
         raise ValueError("its prompt is empty")

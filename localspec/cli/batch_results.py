@@ -50,7 +50,7 @@ class Printed:
             self._next += 1
 
     def close(self) -> None:
-        """Prints what is there of those behind one that is not."""
+        """Prints what is there of those after one that is not."""
         for _, record in sorted(self._waiting.items()):
             print(as_json(record), flush=True)
 
@@ -107,7 +107,7 @@ class Kept:
 
 
 def checked(file: Path, number: int, content: bytes, asked: Sequence[Asked]) -> Head:
-    """What a result is of; UsageError where it is none of these requests'."""
+    """What a result is of; UsageError if it belongs to none of these requests."""
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         head = HEAD(content)
         if 0 <= head.index < len(asked) and head.id == asked[head.index].id:

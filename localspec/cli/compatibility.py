@@ -6,22 +6,26 @@ import click
 
 from localspec.cli.completion import completions
 from localspec.cli.names import MODEL_NAME
+from localspec.cli.options import QUANT_HELP, json_option
 from localspec.core.requests import LEAST_CONTEXT, WeightOptions
-from localspec.core.weight_formats import AUTO, LISTED, either
+from localspec.core.weight_formats import AUTO
 from localspec.runtime.other_programs import PROGRAMS
-
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 
 
 @click.command()
 @click.argument("model", type=MODEL_NAME, shell_complete=completions)
 @click.option(
-    "--draft", type=MODEL_NAME, default="", metavar="DRAFT", help="A draft model beside it.", shell_complete=completions
+    "--draft",
+    type=MODEL_NAME,
+    default="",
+    metavar="DRAFT",
+    help="Draft model to load with it.",
+    shell_complete=completions,
 )
 @click.option(
     "--ctx", type=click.IntRange(LEAST_CONTEXT), metavar="N", help="Context length in tokens.  [default: up to 8192]"
 )
-@click.option("--quant", default=AUTO, metavar="FORMAT", help=f"Weight format: {either(AUTO, *LISTED)}.")
+@click.option("--quant", default=AUTO, metavar="FORMAT", help=QUANT_HELP)
 @json_option
 def fit(model: str, draft: str, ctx: int | None, quant: str, as_json: bool) -> int:
     """Show what a model takes on this machine in each weight format, and whether it fits.

@@ -9,6 +9,7 @@ from typing import Any  # Any: a setting of whatever type
 import click
 from click.shell_completion import CompletionItem
 
+from localspec.cli.options import json_option
 from localspec.core.errors import UsageError
 
 
@@ -44,7 +45,7 @@ def path() -> None:
 
 @config.command()
 @click.option("--origin", is_flag=True, help="Also print where each value comes from.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@json_option
 def show(origin: bool, as_json: bool) -> None:
     """Print every setting."""
     from localspec.cli import io

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import click
 from click.shell_completion import CompletionItem
 
+from localspec.cli.options import json_option
 from localspec.core.errors import UsageError
 from localspec.core.whole_file import save
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from localspec.history import Chat, Format, History
 
 LIMIT = click.IntRange(1, 1_000_000)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 FORMATS = ["md", "json", "jsonl", "openai"]  # those of localspec.history, which --help must not import
 FORMAT_HELP = "md to read, json or jsonl with every branch and step, openai for training.  [default: md]"
 FILE = click.Path(path_type=Path)

@@ -34,12 +34,13 @@ from localspec.cli.options import (
     Parallel,
     given_load_options,
     given_sampling,
+    json_option,
     load_options,
     sampling_options,
     setting,
 )
 from localspec.cli.pull import pull
-from localspec.cli.remote import remote
+from localspec.cli.remote import KEY_HELP, remote
 from localspec.cli.serve import ps, serve, stop
 from localspec.cli.synonyms import ours
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
@@ -72,7 +73,7 @@ def cli() -> None:
 @click.option("-c", "--continue", "latest", is_flag=True, help="Continue the chat used last.")
 @click.option("--chat", "chat_id", metavar="ID", help="Continue this chat; the beginning of its id is enough.")
 @click.option("--server", metavar="URL", help="Chat with this server instead; MODEL is then a model's name there.")
-@click.option("--key-env", metavar="NAME", help="The environment variable that holds the server's key.")
+@click.option("--key-env", metavar="NAME", help=KEY_HELP)
 @click.option("--no-history", is_flag=True, help="Do not save this chat.")
 @click.option("--inline", is_flag=True, help="Run inline below the prompt instead of full screen.")
 @setting("--theme", metavar="NAME", help="Colour theme: built in, or one of your themes/*.toml beside config.toml.")
@@ -213,7 +214,7 @@ def check_batch(prompt: str | None, given: dict[str, Any]) -> None:
             flag for flag, name in (("--output", "results"), ("--parallel", "parallel")) if given[name] is not None
         ]
         if alone:
-            raise UsageError(f"{alone[0]} goes with --batch.", hint="Leave it out, or give --batch FILE.")
+            raise UsageError(f"{alone[0]} needs --batch.", hint="Leave it out, or give --batch FILE.")
         return
     others = {
         "PROMPT": prompt,
@@ -255,7 +256,7 @@ def trace(file: Path) -> None:
     show_default=True,
     help="jsonl: progress events, then the figures, one per line.",
 )
-@click.option("--format", "formats", metavar="FORMATS", help=f"Several: {', '.join(LISTED)}.")
+@click.option("--format", "formats", metavar="FORMATS", help=f"Formats to compare, with commas: {', '.join(LISTED)}.")
 @click.option("--against", type=click.Choice(["transformers"]), help="Also measure transformers' own generate.")
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a plot (.svg or .png).")
@@ -285,7 +286,7 @@ def bench(output: str, **given: Any) -> None:
 @load_options
 @click.option("--prompts", type=click.IntRange(1), default=8, show_default=True, help="Number of prompts.")
 @click.option("--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Tokens per answer.")
-@click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
+@json_option
 def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:
     """Check on this machine that drafting changes no text, with every drafter that MODEL can use.
 

@@ -6,9 +6,9 @@ import click
 
 from localspec.cli.completion import completions, deletable
 from localspec.cli.names import MODEL_NAME
+from localspec.cli.options import json_option
 from localspec.core.errors import UsageError
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 OLDER_HELP = (
     "Delete only older versions, which a newer pull has replaced; without MODELS those of all models. A version that "
     "was pulled by its commit, or that models.toml names, stays."
@@ -17,7 +17,7 @@ MODEL = click.argument("model", type=MODEL_NAME, shell_complete=completions)
 
 
 @click.command()
-@click.option("--unfinished", "only_unfinished", is_flag=True, help="List unfinished downloads alone.")
+@click.option("--unfinished", "only_unfinished", is_flag=True, help="List only unfinished downloads.")
 @json_option
 def ls(only_unfinished: bool, as_json: bool) -> None:
     """List the models on this machine: size, fit, drafter, licence, last used."""
@@ -47,7 +47,7 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
 @click.option("--template", is_flag=True, help="Print its chat template.")
 @json_option
 def show(model: str, licence: bool, template: bool, as_json: bool) -> None:
-    """Print what is known of a model: licence, commit, architecture, template, drafters, files, measured speeds."""
+    """Print what is known about a model: licence, commit, architecture, template, drafters, files, measured speeds."""
     from localspec.cli import io, models_text
     from localspec.cli.output import print_records
     from localspec.hub.inventory import details
@@ -84,7 +84,7 @@ def rm(models: tuple[str, ...], only_older: bool, yes: bool) -> int:
 
 @click.command("verify-files")
 @MODEL
-@click.option("--fetch", is_flag=True, help="Download wrong and missing files again, alone, without asking.")
+@click.option("--fetch", is_flag=True, help="Download only wrong and missing files again, without asking.")
 @json_option
 def verify_files(model: str, fetch: bool, as_json: bool) -> int:
     """Check a model's files against their hashes. Needs no network; the exit code is 7 if a file is wrong."""

@@ -31,6 +31,7 @@ class Parallel(click.ParamType[int | str]):
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 QUANT_HELP = f"Weight format: {either(AUTO, *LISTED)}."
 DEVICE_HELP = "auto, cpu, cuda, cuda:N, or offload (most layers in main memory; on disk without a GPU)."
 THRESHOLD_HELP = "GPU int8: multiply inputs larger than T in 16 bits; 0 turns it off.  [default: 6]"
@@ -38,7 +39,7 @@ SAVE_HELP = f"Cache quantised weights on disk ({BY_BITSANDBYTES}), so the next s
 DRAFT_QUANT_HELP = "Weight format of the draft model.  [default: same as the target, if supported]"
 FOLDING_HELP = "Do not correct what you type to guide (capitals, typos, sums)."
 PARALLEL_HELP = (
-    "Answers written at once, each with a context of its own in memory: auto (up to 4, as fit), or a number."
+    "Answers written at once, each with a context of its own in memory: auto (up to 4, if they fit), or a number."
 )
 BEAMS_HELP = "Search N texts at once for the likeliest, without drafts or sampling."
 DRAFT_HELP = f"Drafter: auto, off, {', '.join(usages())}, or a smaller model (a key, folder or file, like MODEL)."

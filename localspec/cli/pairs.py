@@ -11,6 +11,7 @@ from localspec.cli.output import print_records
 from localspec.config.models_file import store_model
 from localspec.core import paths
 from localspec.core.errors import IncompatiblePair, NotDownloaded, UsageError
+from localspec.engine.drafters.table import MODEL
 from localspec.engine.generic_arch import POSITIONS, named
 from localspec.hub.compatibility import here, pair
 from localspec.models import hub_cache
@@ -50,7 +51,7 @@ def unpaired(target: str, drafter: str, *, on_hub: bool, what: str = "can draft 
 def write_pair(target: str, drafter: Candidate) -> str:
     """Makes the drafter the target's own in models.toml: in its entry, or in a new one. Returns the file."""
     catalog = Catalog.load()
-    draft = {"kind": "model", "model": lasting(drafter.name, catalog)}
+    draft = {"kind": MODEL.name, "model": lasting(drafter.name, catalog)}
     known = catalog.key_of(target) or (catalog.of_repository(target) or ("", None))[0]
     if known:
         return str(store_model(known, {}, draft))

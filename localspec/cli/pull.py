@@ -11,7 +11,7 @@ from localspec.core.requests import LEAST_CONTEXT
 from localspec.core.weight_formats import AUTO, LISTED, either
 
 DRAFT_HELP = "auto (the catalogue's drafter, else the best on the hub), none, or a repository.  [default: auto]"
-QUANT_HELP = f"Weight format that is planned for: {either(AUTO, *LISTED)}."
+QUANT_HELP = f"Weight format to plan for: {either(AUTO, *LISTED)}."
 DRY_RUN_HELP = "Only show the plan; writes nothing to the cache. Exits with 1 if localspec could not load the model."
 WAIT_HELP = "Wait until access is granted (checked every 10 minutes), then download."
 
@@ -27,9 +27,7 @@ def named(model: str | None) -> str:
 @click.option("--draft", default="auto", metavar="DRAFT", help=DRAFT_HELP)
 @click.option("--as", "key", default="", metavar="KEY", help="Write the model into your models.toml under this name.")
 @click.option("--quant", default=AUTO, metavar="FORMAT", help=QUANT_HELP)
-@click.option(
-    "--ctx", type=click.IntRange(LEAST_CONTEXT), metavar="N", help="Context length that is planned for, in tokens."
-)
+@click.option("--ctx", type=click.IntRange(LEAST_CONTEXT), metavar="N", help="Context length to plan for, in tokens.")
 @click.option("-y", "--yes", is_flag=True, help="Download without asking; accepts a non-commercial licence.")
 @click.option("--dry-run", is_flag=True, help=DRY_RUN_HELP)
 @click.option("--wait", is_flag=True, help=WAIT_HELP)

@@ -10,10 +10,10 @@ import re
 import click
 
 from localspec.cli.completion import remotes
+from localspec.cli.options import json_option
 from localspec.core.errors import UsageError
+from localspec.remote.kinds import KINDS
 
-KINDS = ["localspec", "llama-server", "vllm", "sglang", "lmstudio", "ollama", "openai"]  # those of remote.kinds
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 KEY_HELP = "The environment variable that holds the server's key."
 
 
@@ -65,7 +65,7 @@ def find(as_json: bool) -> None:
 @click.argument("url")
 @click.option("--model", metavar="MODEL", help="The model's name there.  [default: the server's first]")
 @click.option("--key-env", metavar="NAME", help=KEY_HELP)
-@click.option("--kind", type=click.Choice(KINDS), help="What the server is.  [default: detected]")
+@click.option("--kind", type=click.Choice([*KINDS]), help="Kind of server.  [default: detected]")
 def add(name: str, url: str, model: str | None, key_env: str | None, kind: str | None) -> None:
     """Name a server in your models.toml. Sends it no request."""
     from localspec.cli.io import print_note
@@ -97,7 +97,7 @@ def ls(as_json: bool) -> None:
     elif named:
         io.print_text(remote_text.named_table(named))
     else:
-        io.print_note("No server is named. Name one: localspec remote add NAME URL")
+        io.print_note("There are no servers yet. Add one: localspec remote add NAME URL")
 
 
 @remote.command()

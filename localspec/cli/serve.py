@@ -10,16 +10,15 @@ import click
 
 from localspec.cli.completion import completions
 from localspec.cli.names import MODEL_NAME
-from localspec.cli.options import PARALLEL_HELP, Parallel, load_options, sampling_options
+from localspec.cli.options import PARALLEL_HELP, Parallel, json_option, load_options, sampling_options
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
 
 HOST_HELP = "Address to listen on; one that other machines reach needs a key.  [default: 127.0.0.1]"
-CORS_HELP = "Let web pages of ORIGIN ask, e.g. http://localhost:3000.  [may be given more than once]"
-ALLOW_HELP = "Answer under this host name, too, e.g. box.local.  [may be given more than once]"
+CORS_HELP = "Accept requests from web pages of ORIGIN, e.g. http://localhost:3000.  [may be given more than once]"
+ALLOW_HELP = "Also answer to this host name, e.g. box.local.  [may be given more than once]"
 KEY_HELP = "Clients need the key in FILE, which only you may read.  [default: LOCALSPEC_API_KEY, if set]"
 TTL_HELP = "Unload the model after this time without a request: 30m, 2h, off.  [default: config.toml's, or 30m]"
-json_option = click.option("--json", "as_json", is_flag=True, help="Print one line of JSON.")
 
 
 @click.command()
@@ -74,7 +73,7 @@ def ps(as_json: bool) -> None:
     elif found:
         io.print_text(servers_table(found))
     else:
-        io.print_note("No server runs. Start one: localspec serve")
+        io.print_note("No server is running. Start one: localspec serve")
 
 
 @click.command()
@@ -86,7 +85,7 @@ def stop(server: str | None, everything: bool) -> None:
     from localspec.serve import registry
 
     if everything and server is not None:
-        raise UsageError("Give a server or --all, not both.", hint="See what runs: localspec ps")
+        raise UsageError("Give a server or --all, not both.", hint="See what is running: localspec ps")
     found = registry.running()
     for one in found if everything else chosen(found, server):
         registry.stop(one)
@@ -98,9 +97,9 @@ def chosen(found: list[Any], named: str | None) -> list[Any]:
     if named is not None:
         found = [one for one in found if named in (one.model, one.address, one.address.rpartition(":")[2])]
     if not found and named is not None:
-        raise NotDownloaded(f"No server runs as '{one_line(named)}'.", hint="See what does: localspec ps")
+        raise NotDownloaded(f"No server '{one_line(named)}' is running.", hint="See what is running: localspec ps")
     if not found:
-        raise NotDownloaded("No server runs.", hint="Start one: localspec serve")
+        raise NotDownloaded("No server is running.", hint="Start one: localspec serve")
     if len(found) > 1:
-        raise UsageError("Several servers run.", hint="Name a port as `localspec ps` lists it, or give --all.")
+        raise UsageError("Several servers are running.", hint="Name a port as `localspec ps` lists it, or give --all.")
     return found

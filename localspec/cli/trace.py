@@ -53,7 +53,7 @@ def new_trace(file: Path) -> Iterator[TraceFile]:
 
 
 def read_trace(file: Path) -> Iterator[TraceLine]:
-    """Yields the head, the rounds and the end, line by line; UsageError for what is no trace. A last line that was cut
+    """Yields the head, the rounds and the end, line by line; UsageError if it is not a trace. A last line that was cut
     in the middle is left out: the program that wrote it was killed."""
     with opened(file) as stream:
         ended, number = False, 0

@@ -64,7 +64,7 @@ def bound(function: str, parameters: Signature, args: Sequence[object], named: M
     try:
         return parameters.bind(*args, **named).arguments
     except TypeError as fault:
-        message = f"{function}() cannot be called so: {fault}."
+        message = f"{function}() was called wrongly: {fault}."
         raise UsageError(message, hint=f"It takes {', '.join(names) or 'nothing'}.") from fault
 
 

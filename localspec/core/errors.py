@@ -11,7 +11,7 @@ LocalspecError
 ├── Divergence            6  drafted text is not plain text
 ├── PullError             7  the network, or bytes that are not what was promised
 │   └── HubAway           7  the hub cannot be reached, is silent or has a fault of its own
-├── RemoteError           7  a server cannot be reached, or answers with what is none
+├── RemoteError           7  a server cannot be reached, or sends no valid answer
 ├── CheckpointError       1  the files of a model are broken, hostile, or of a kind we cannot run
 ├── HistoryError          1  the file with the chats cannot be read or written
 ├── NoSuchChat            3  the history has no such chat
@@ -125,7 +125,7 @@ class HubAway(PullError):
 
 
 class RemoteError(LocalspecError):
-    """A server cannot be reached, is busy, or sends what is no answer. What was written is kept. The user asks
+    """A server cannot be reached, is busy, or sends no valid answer. What was written is kept. The user asks
     again."""
 
     code, exit_code = "remote", 7

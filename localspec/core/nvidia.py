@@ -85,7 +85,7 @@ def why_unused(driver: Driver | None, build: str | None) -> Reason | None:
 
 
 def major(version: str) -> int:
-    """The major version; 0 for what is no version."""
+    """The major version; 0 for anything else."""
     first = version.partition(".")[0]
     return int(first) if first.isdecimal() else 0
 

@@ -10,7 +10,7 @@ MOST_BYTES = 1 << 20
 
 
 def plain(file: Path) -> Path:
-    """The path; OSError where it is no regular file, or a link to none."""
+    """The path; OSError unless it is a regular file, or a link to one."""
     if not stat.S_ISREG(file.stat().st_mode):
         raise OSError(errno.EINVAL, "it is not a file", str(file))
     return file

@@ -39,14 +39,14 @@ class Message(Record, frozen=True):
 
     @classmethod
     def of(cls, message: Message | dict[str, Any]) -> Message:
-        """The record of a message that may come as a plain dict. UsageError where that is none."""
+        """The record of a message that may come as a plain dict. UsageError if it is not a message."""
         if isinstance(message, Message):
             return message
         if set(message) != {"role", "content"} or message["role"] not in get_args(Role):
             fault = "A message has a role (system, user or assistant) and a content, and nothing else."
             raise UsageError(fault, hint=SUCH)
         if not isinstance(message["content"], str):
-            raise UsageError("A message's content is text.", hint=SUCH)
+            raise UsageError("A message's content must be text.", hint=SUCH)
         return cls(message["role"], message["content"])
 
 
@@ -246,7 +246,7 @@ class SpecOptions(Record, frozen=True, tag="steer"):
 
     @property
     def checked(self) -> SpecOptions:
-        """The same with a valid length; on with 0 is off. UsageError for a length that is none."""
+        """The same with a valid length; on with 0 is off. UsageError for an invalid length."""
         k = draft_length(self.k)
         return SpecOptions.of(k) if self.mode == "on" and k != "auto" else SpecOptions(self.mode, k)
 
@@ -261,7 +261,7 @@ class ChangeDrafter(Record, frozen=True, tag="drafter"):
 
 
 def read_draft_length(written: str | int) -> DraftLength | None:
-    """A draft length as --k, LOCALSPEC_K or /k has it; None if it is none."""
+    """A draft length as --k, LOCALSPEC_K or /k has it; None if it is invalid."""
     match written:
         case "auto" | "heuristic":
             return written
@@ -273,7 +273,7 @@ def read_draft_length(written: str | int) -> DraftLength | None:
 
 
 def draft_length(written: str | int) -> DraftLength:
-    """Parses a draft length; UsageError for what is none."""
+    """Parses a draft length; UsageError if it is invalid."""
     found = read_draft_length(written)
     if found is None:
         raise UsageError(f"'{written}' is not a draft length.", hint=f"Use --k auto, heuristic, or 0 to {MAX_DRAFT}.")
@@ -327,7 +327,7 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
     logprobs: int | None = None
 
     def __post_init__(self) -> None:
-        """UsageError for what is no text, or no Unicode, such as half of a character that needs two."""
+        """UsageError for anything but text, and for invalid Unicode, such as half of a character that needs two."""
         check_fields(self, "messages", "prompt", "stop")
         texts = (self.prompt or "", *(message.content for message in self.messages or ()), *self.stop)
         if not all(is_text(text) for text in texts):

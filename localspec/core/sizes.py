@@ -9,7 +9,7 @@ POWERS = "KMGT"
 
 
 def read_size(written: str) -> int | None:
-    """The size in bytes; None for what is no size, or zero. The unit is required."""
+    """The size in bytes; None for zero and anything else. The unit is required."""
     found = WRITTEN.fullmatch(written.strip())
     if not found:
         return None

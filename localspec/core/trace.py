@@ -25,7 +25,7 @@ class Proposed(Record, frozen=True):
 
 
 class Own(Record, frozen=True):
-    """The target's own token of a round: "fix" in place of a rejected one, "bonus" behind an accepted draft, "plain"
+    """The target's own token of a round: "fix" in place of a rejected one, "bonus" after an accepted draft, "plain"
     where nothing was drafted."""
 
     id: int

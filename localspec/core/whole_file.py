@@ -32,8 +32,8 @@ def check_new(file: Path) -> None:
 
 
 def save(file: Path, text: str) -> None:
-    """Writes a new file, whole or not at all, never over an existing one; what is no regular file (/dev/stdout, a pipe)
-    is written to. Creates no folder."""
+    """Writes a new file, whole or not at all, never over an existing one; /dev/stdout, a pipe and the like are written
+    to. Creates no folder."""
     with cannot_be_written(file):
         check_new(file)
         if file.exists():
@@ -59,7 +59,7 @@ def cannot_be_written(file: Path) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        raise  # the reader of /dev/stdout has closed it, which is no error
+        raise  # the reader of /dev/stdout has closed it, which is not an error
     except OSError as fault:
         if fault.errno in FULL:
             raise DoesNotFit(

@@ -15,7 +15,7 @@ def accept_matching(chosen: Tensor, drafted: Tensor) -> Tensor:
     return matching_prefix(chosen[..., :-1] == drafted)
 
 
-def accept_certain(p: Tensor, drafted: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
+def accept_one_hot(p: Tensor, drafted: Tensor, generator: torch.Generator | None = None) -> tuple[Tensor, Tensor]:
     """Accepted lengths [...] and the target's next token [...], whose law together is p's exactly, of a draft without
     chance: each token is accepted with the target's probability, or another one takes its place.
 

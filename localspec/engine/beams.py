@@ -25,7 +25,7 @@ from localspec.engine.session import Session, common_prefix_length
 
 @dataclass(frozen=True, slots=True)
 class Beam:
-    """A text behind the prompt, the sum of its tokens' log-probabilities, and the index of the beam it goes on from."""
+    """A text after the prompt, the sum of its tokens' log-probabilities, and the index of the beam it goes on from."""
 
     tokens: tuple[int, ...] = ()
     score: float = 0.0

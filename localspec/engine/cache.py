@@ -50,7 +50,7 @@ class Cache:
         self.length, self.written = end, max(self.written, end)
 
     def clear(self, end: int) -> None:
-        """Zeroes what was written behind the first `end` positions, which are about to be written."""
+        """Zeroes what was written after the first `end` positions, which are about to be written."""
         if self.written > end:
             self.store[:, end : self.written].zero_()
         self.written = end

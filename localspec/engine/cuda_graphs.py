@@ -172,7 +172,7 @@ class Graphed(Decoder):
             del self.graphs[next(iter(self.graphs))]
 
     def _step(self, shape: Shape) -> None:
-        """One forward from buffers to buffers. Padding rows are written behind the others, where the next ones go."""
+        """One forward from buffers to buffers. Padding rows are written after the others, where the next ones go."""
         ids, span = self.ids[: shape.rows], Span(self.cache, self.positions[: shape.rows], shape.end)
         if shape.early:
             states = self.run(self.embed(ids), 0, shape.exit, [span])

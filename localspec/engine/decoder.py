@@ -48,7 +48,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """A whole model. embedding: [vocab, hidden]; the head may share it. `stream` has the layers behind `layers`."""
+    """A whole model. embedding: [vocab, hidden]; the head may share it. `stream` has the layers after `layers`."""
 
     embedding: Tensor
     layers: tuple[Layer, ...]
@@ -187,7 +187,7 @@ class Decoder:
         return list(zip(states, logits, strict=True))
 
     def through(self, ids: Tensor, last: int, spans: Sequence[Span], exits: Sequence[ExitStates | None]) -> Tensor:
-        """ids [rows], sequence by sequence, to states [rows, hidden] behind layers 0..last - 1. The first rows of each
+        """ids [rows], sequence by sequence, to states [rows, hidden] after layers 0..last - 1. The first rows of each
         start from its exit states, which are all of one layer."""
         hidden, first = self.embed(ids), 0
         for exit in exits:
@@ -198,7 +198,7 @@ class Decoder:
         return self.run(hidden, first, last, spans)
 
     def behind(self, hidden: Tensor, layer: int, spans: Sequence[Span], exits: Sequence[ExitStates | None]) -> Tensor:
-        """The states of all rows behind layers 0..layer - 1, which only those without exit states run."""
+        """The states of all rows after layers 0..layer - 1, which only those without exit states run."""
         done = [0 if exit is None else exit.states.shape[0] for exit in exits]
         late = [span.behind(rows) for span, rows in zip(spans, done, strict=True)]
         parts = split(hidden, [len(span) for span in spans])

@@ -36,7 +36,7 @@ class Pass:
         return self if rows >= len(self) else replace(self, ids=self.ids[:rows], unread=rows)
 
     def behind(self, rows: int) -> Pass:
-        """The rows behind the first ones."""
+        """The rows after the first ones."""
         return replace(self, ids=self.ids[rows:], position=self.position + rows, unread=max(self.unread - rows, 0))
 
 

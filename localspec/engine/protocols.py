@@ -110,7 +110,7 @@ Logprobs = tuple[tuple[int, float], ...]
 class Round:
     """The result of a round: `tokens` were committed, the first `accepted` of them drafted.
 
-    `draft`: the proposed tokens, and `drafters` the kind of each; the last `ignored` of them are behind the end of the
+    `draft`: the proposed tokens, and `drafters` the kind of each; the last `ignored` of them are after the end of the
     answer, never tested. `choice`: what the policy asked for. `ended`: why the generation stops here, if it does.
     `seconds` cover the whole round. `probabilities` are the draft's and `logprobs` the tokens', if they were asked for.
     """
@@ -289,7 +289,7 @@ class Translator(Protocol):
         ...
 
     def is_able(self, tokens: Sequence[int]) -> bool:
-        """Whether anything can be drafted behind `tokens`."""
+        """Whether anything can be drafted after `tokens`."""
         ...
 
     def follow(self, tokens: Sequence[int]) -> list[int]:
@@ -301,7 +301,7 @@ class Translator(Protocol):
         ...
 
     def translate(self, tokens: Sequence[int], drafted: Sequence[int], most: int) -> list[int]:
-        """The target's ids, at most so many, of what the drafter wrote behind `tokens`."""
+        """The target's ids, at most so many, of what the drafter wrote after `tokens`."""
         ...
 
     def crop(self, length: int) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from localspec.engine.acceptance import accept_block, accept_certain, accept_matching, draw
+from localspec.engine.acceptance import accept_block, accept_matching, accept_one_hot, draw
 from localspec.engine.protocols import Draft, Sampler
 from localspec.engine.sampling import Sampling, gumbel_noise, likeliest, on_device, penalise, shape
 from localspec.engine.session import Session
@@ -34,7 +34,7 @@ class Greedy:
 
 
 class Rejection:
-    """Samples exactly the target's distribution: a sampled draft is verified as a block, a certain one token by
+    """Samples exactly the target's distribution: a sampled draft is verified as a block, a greedy one token by
     token, and the residual is sampled where it ends.
 
     `greedy_draft`: drafters propose their most likely token, so q is one-hot.
@@ -61,7 +61,7 @@ class Rejection:
     def accept(self, logits: Tensor, draft: Draft, session: Session) -> tuple[int, int]:
         p = shape(penalise(logits, self.sampling, session.tokens, draft.tokens), self.sampling)
         if draft.probs is None:
-            accepted, token = accept_certain(p, draft.tokens, self.generator)
+            accepted, token = accept_one_hot(p, draft.tokens, self.generator)
         else:
             accepted, token = accept_block(p, draft.probs, draft.tokens, self.generator)
         return int(accepted), int(token)

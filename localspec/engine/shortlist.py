@@ -1,6 +1,6 @@
 """The ids that a drafter chooses from where its head is long: the first ones, and others that were met last.
 
-Where the tokenizer merges by rank, the first ids are the most frequent words. Ids behind them are copied into slots as
+Where the tokenizer merges by rank, the first ids are the most frequent words. Ids after them are copied into slots as
 they are met, the one that was not met for longest giving way, so what a text uses is soon among them. Where many tokens
 are missing nevertheless, the whole head is used until they are fewer. The verifier sees all words, so no text depends
 on any of this. FR-Spec: arXiv 2502.14856. Knows no weights; a ShortHead has them.
@@ -28,7 +28,7 @@ MOST_READ = 8192  # tokens of a prompt that are looked through
 
 
 class ShortHead(Protocol):
-    """A head's first rows, and behind them slots for copies of others."""
+    """A head's first rows, and after them slots for copies of others."""
 
     @property
     def num_bytes(self) -> int:

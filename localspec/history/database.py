@@ -50,7 +50,7 @@ class Connection(sqlite3.Connection):
 
 
 def files_of(path: Path) -> tuple[Path, ...]:
-    """The files of a database that exist. OSError for what is no regular file: SQLite would wait for a fifo."""
+    """The files of a database that exist. OSError for anything but a regular file: SQLite would wait for a fifo."""
     found = []
     for ending in (*BESIDE, "-journal"):
         with suppress(FileNotFoundError):

@@ -10,7 +10,7 @@ from localspec.history.text.columns import cells, cut
 WIDTH = 60  # cells: what a sidebar of 30 columns shows, twice
 FENCED = re.compile(r"(?ms)^[ \t]*(```|~~~)[^\n]*\n?(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)")
 FILE = re.compile(r'(?<!\S)@(?:"[^"]*"|[^\s"]*[./~][^\s"]*)|^\s*@\S+')  # not `@property` within a question
-FILE_NAME = re.compile(r"[^()\[\]{}<>=*|;]+")  # code has those behind an @
+FILE_NAME = re.compile(r"[^()\[\]{}<>=*|;]+")  # code has those after an @
 NAME_WIDTH = 30  # cells of a file's name
 FEW_WORDS = 4  # which say too little of what a file is asked
 LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\)")

@@ -18,7 +18,7 @@ COUNTS = """
 SELECT (SELECT count(*) FROM conversation), (SELECT count(*) FROM message),
   (SELECT page_count * page_size FROM pragma_page_count, pragma_page_size)
 """
-# Earlier versions also compared with an earlier start's rounds ("calibrated"): that is no measurement of a drafter.
+# Earlier versions also compared with an earlier start's rounds ("calibrated"): that does not measure a drafter.
 BY_MODEL = """
 SELECT target, coalesce(draft, ''), coalesce(quant, ''), count(*), total(prompt_n), total(predicted_n),
   total(predicted_ms), total(draft_n_accepted), total(draft_n_rejected),

@@ -20,8 +20,8 @@ GIVE = "Give ORG/NAME, as on huggingface.co."
 
 
 def without_address(typed: str) -> str:
-    """ORG/NAME, with @REVISION and :FILE.gguf where the address has them; what is no address of the hub stays as it
-    is. UsageError for another host's, and for a page that is no model's."""
+    """ORG/NAME, with @REVISION and :FILE.gguf where the address has them; what is not an address of the hub stays
+    as it is. UsageError for another host's, and for a page that is not a model's."""
     if named := OF_THE_HUB.fullmatch(typed):
         return named[1]
     scheme = SCHEME.match(typed)

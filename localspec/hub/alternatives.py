@@ -12,6 +12,7 @@ from pathlib import Path
 from localspec.core.errors import PullError
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import WeightOptions
+from localspec.engine.drafters.table import has_model
 from localspec.hub.client import Client
 from localspec.hub.drafter import AUTO, drafter_for
 from localspec.hub.faults import skipping_unusable
@@ -67,5 +68,5 @@ def checked(client: Client, seen: Seen, scratch: Path) -> Meanwhile | None:
     exit_layer, gpu_bytes = drafter.offer.exit_layer, usable_gpu_bytes()
     request = request_here(WeightOptions(), drafter=drafter.snapshot, min_resident=exit_layer, gpu_bytes=gpu_bytes)
     report = fit_report(target.snapshot, request)
-    name = drafter.offer.name if drafter.offer.kind == "model" else ""
+    name = drafter.offer.name if has_model(drafter.offer.kind) else ""
     return Meanwhile(seen.repo, name, report.word) if report.word.startswith("fits") else None

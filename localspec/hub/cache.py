@@ -12,14 +12,13 @@ from localspec.hub import blobs
 from localspec.hub.records import Repository
 from localspec.models import hub_cache
 from localspec.models.checkpoint import open_snapshot
-
-GGUF = ".gguf"
+from localspec.models.gguf.quants import ENDING
 
 
 def model_path(repository: Repository) -> Path:
     """What loads it: the commit's snapshot, or the GGUF file in it."""
     folder = blobs.snapshot_dir(repository.repo, repository.commit)
-    gguf = sorted(file.path for file in repository.files if file.path.endswith(GGUF))
+    gguf = sorted(file.path for file in repository.files if file.path.endswith(ENDING))
     return folder / gguf[0] if gguf else folder
 
 

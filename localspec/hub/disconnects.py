@@ -20,7 +20,7 @@ def why_cut(fault: BaseException | None) -> str:
     if names & UNREACHED:
         return "the hub cannot be reached"
     if names & {"TransportError"} or (isinstance(fault, OSError) and CUT_SHORT in str(fault)):
-        return "the line was cut"
+        return "the connection was lost"
     if isinstance(fault, LocationExpired):
         return "the address of the file has expired"
     if (status := status_of(fault)) in PASSING:

@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from localspec.core.disk import free_bytes
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
+from localspec.engine.drafters.table import has_model
 from localspec.hub import blobs, cache, manifests, pulls
 from localspec.hub.faults import hub_faults
 from localspec.hub.licences import remember
@@ -32,10 +33,10 @@ def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) ->
     for repository in plan.repositories:
         pulls.begin(repository, request)
     if request.xet:
-        yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download begins anew.")
+        yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download starts over.")
     target = yield from fetch_one(plan.target, request, deadlines)
     drafter = (yield from fetch_one(plan.drafter, request, deadlines)) if plan.drafter else None
-    if plan.offer.kind == "model":
+    if has_model(plan.offer.kind):
         known_pairs.PULLED.put(plan.target.repo, plan.offer.name)
     path = cache.model_path(plan.target)
     yield Pulled(target, drafter, "" if path.is_dir() else str(path))

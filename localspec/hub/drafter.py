@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localspec.core.errors import IncompatiblePair, LocalspecError
 from localspec.core.events import DraftLength
-from localspec.engine.drafters.table import EARLY_EXIT
+from localspec.engine.drafters.table import EARLY_EXIT, MODEL, has_model, kind_name
 from localspec.hub.candidates import of_its_family
 from localspec.hub.client import Client
 from localspec.hub.faults import skipping_unusable
@@ -62,6 +62,8 @@ def drafter_for(
         return Drafter(DraftOffer("none", detail="the catalogue has none for it"))
     if draft.kind == EARLY_EXIT.name:
         return Drafter(early_exit(target, draft))
+    if not has_model(draft.kind):
+        return Drafter(DraftOffer("none", detail=f"{kind_name(draft.kind)} needs no download"))
     return of_the_catalogue(client, target, draft, scratch)
 
 
@@ -98,7 +100,7 @@ def found_here(target: Snapshot, heard: Callable[[], None]) -> Drafter | None:
         with skipping_unusable():
             verdict = pair(target, one)
             if verdict.same_tokens:
-                offer = DraftOffer("model", one.name, source=HERE, verdict=verdict, detail=verdict.detail)
+                offer = DraftOffer(MODEL.name, one.name, source=HERE, verdict=verdict, detail=verdict.detail)
                 return Drafter(offer, here=one)
     return None
 
@@ -123,7 +125,7 @@ def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
     if layers and layer >= layers:
         return DraftOffer("none", detail=f"the catalogue's exit layer {layer} is beyond its {layers} layers")
     source = draft.source if draft.exit_layer else DraftOffer.UNTESTED
-    return DraftOffer("early-exit", name=EARLY_EXIT.summary(str(layer)), exit_layer=layer, k=draft.k, source=source)
+    return DraftOffer(EARLY_EXIT.name, name=EARLY_EXIT.summary(str(layer)), exit_layer=layer, k=draft.k, source=source)
 
 
 def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str) -> Drafter:
@@ -137,11 +139,11 @@ def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, sc
     if not found.files:
         raise IncompatiblePair(f"{repo} has several files that could draft.", hint=f"Name one: {repo}:Q8_0")
     if target.snapshot is None or found.snapshot is None:
-        return Drafter(DraftOffer("model", name=name, k=k, source=source), found)
+        return Drafter(DraftOffer(MODEL.name, name=name, k=k, source=source), found)
     verdict = pair(target.snapshot, found.snapshot)
     if not verdict.ok:
         raise IncompatiblePair(
             f"{repo} cannot draft for {target.seen.repo}: {verdict.detail}.",
             hint="Use a model with the same tokenizer, or --draft none.",
         )
-    return Drafter(DraftOffer("model", name=name, k=k, source=source, verdict=verdict, detail=verdict.detail), found)
+    return Drafter(DraftOffer(MODEL.name, name=name, k=k, source=source, verdict=verdict, detail=verdict.detail), found)

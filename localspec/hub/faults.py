@@ -60,7 +60,7 @@ BAD_LOGIN = Meaning(AccessDenied, "The hub does not accept the login.", LOG_IN)
 NO_SAFETENSORS = Meaning(CheckpointError, "{} has no safetensors that can be read.", "Choose another model.")
 NO_ROUTE = Meaning(HubAway, "There is no route to the hub.", f"Check the connection. {AGAIN}")
 SILENT = Meaning(HubAway, "The hub stopped answering.", AGAIN)
-CUT = Meaning(HubAway, "The line to the hub was cut.", AGAIN)
+CUT = Meaning(HubAway, "The connection to the hub was lost.", AGAIN)
 TOO_MANY = Meaning(HubAway, "The hub asks this machine to wait: too many requests.", LATER)
 FULL_DISK = Meaning(DoesNotFit, "The disk is full.", "Free some space, then repeat the command.")
 
@@ -152,8 +152,8 @@ def by_status(fault: BaseException, subject: str) -> LocalspecError:
         words = f" ({answered})" if (answered := server_words(fault)) else ""
         return AccessDenied(f"The hub refuses {subject}{words}.", hint="Check what the token may do.")
     if status >= 500:
-        return HubAway(f"The hub has a fault of its own (status {status}).", hint=LATER)
-    return PullError(f"The hub refused what was asked about {subject} (status {status}).", hint=AGAIN)
+        return HubAway(f"The hub has a problem of its own (status {status}).", hint=LATER)
+    return PullError(f"The hub refused the request about {subject} (status {status}).", hint=AGAIN)
 
 
 def server_words(fault: BaseException) -> str:

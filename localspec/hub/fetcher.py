@@ -33,7 +33,7 @@ from localspec.models import hub_cache
 TRIES = 2  # of a file whose bytes are wrong
 LOCK_SECONDS = 0.2  # between two looks at what another process has fetched
 LINKS = "links"
-TOO_LARGE = "{} is over 50 GB: the hub's library fetches it, and a stopped download of it begins anew."
+TOO_LARGE = "{} is over 50 GB: the hub's library fetches it, and a stopped download of it starts over."
 RANGE_REFUSED = 416
 
 # The library would hold bytes back until it has 10 MiB: a slow line would look dead, and a killed one lose them.
@@ -59,7 +59,7 @@ class Fetcher:
             if attempt(file):
                 return
         raise PullError(
-            f"{one_line(file.path)}: its bytes do not have the hub's hash; fetched again once, still wrong.",
+            f"{one_line(file.path)}: its bytes do not have the hub's hash, even after a second download.",
             hint="It was deleted; nothing of it is used. Try again later.",
         )
 

@@ -46,7 +46,7 @@ def state_sentence(access: Access) -> str:
     account = one_line(access.account) or "an account without a name"
     match access.gate:
         case "logged-out":
-            return "Not logged in: only people with access may have this model."
+            return "Not logged in: only people with access can download this model."
         case "no-request":
             return f"No request yet: logged in as {account}, who has no access to this model."
         case "awaiting":
@@ -67,5 +67,5 @@ def next_step(repo: str, page: str, access: Access, *, waits: bool = False) -> s
         case "awaiting":
             return f"Its page: {page}." + ("" if waits else f" Go on when they have: localspec pull {repo} --wait")
         case "scope":
-            return f"Allow gated repositories in the token's settings: {TOKENS}. Or log in anew: hf auth login"
+            return f"Allow gated repositories in the token's settings: {TOKENS}. Or log in again: hf auth login"
     return ""

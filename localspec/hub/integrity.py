@@ -77,7 +77,7 @@ class FilesVerified(Event, frozen=True, tag="files-verified"):
         """What is not right, without a full stop."""
         wrong = [one_line(file.path) for file in self.files if file.state == "wrong"]
         missing = [one_line(file.path) for file in self.files if file.state == "missing"]
-        faults = {"not the bytes that were promised": wrong, "missing": missing}
+        faults = {"not the bytes that the hub has": wrong, "missing": missing}
         return "; ".join(f"{', '.join(names)}: {what}" for what, names in faults.items() if names)
 
 
@@ -137,7 +137,7 @@ def mend(found: FilesVerified) -> tuple[str, ...]:
 def check(file: Path, path: str, listed: Listed | None) -> Iterator[int | FileFound]:
     """The counts of bytes read, then what was found."""
     if not file.exists():
-        yield FileFound(path, 0, "missing", "its bytes are gone")
+        yield FileFound(path, 0, "missing", "its content is missing")
         return
     known = known_hash(file) or (listed.hash if listed else "")
     if not known:

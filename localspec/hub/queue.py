@@ -72,7 +72,7 @@ def kept_downloads() -> JsonStore[Download]:
     return JsonStore(paths.downloads_file, Download)
 
 
-class Downloads:
+class DownloadQueue:
     """`changed` is called from any thread: with each new state, and at most every `pace` seconds with progress. What
     was not complete when the last program ended is there, paused."""
 

@@ -66,12 +66,12 @@ class RemoteFile(Record, frozen=True):
 
 
 class DraftOffer(Record, frozen=True):
-    """The drafter that goes with a model: "early-exit" with its layer and the source of that number, "model" with a
-    repository and its verdict, or "none" with the reason in `detail`."""
+    """The drafter that goes with a model. `kind`: its row in DRAFTERS, or "none" with the reason in `detail`; an early
+    exit has its layer and the source of that number, a draft model its repository and verdict."""
 
     UNTESTED: ClassVar = "untested start: a quarter of its layers"  # of a layer without a source
 
-    kind: Literal["early-exit", "model", "none"]
+    kind: str
     name: str = ""
     exit_layer: int = 0
     k: DraftLength = "auto"

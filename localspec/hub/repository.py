@@ -64,7 +64,7 @@ class Inspected:
 
 
 def check_name(repo: str) -> str:
-    """The name; UsageError where it is none of a repository."""
+    """The name; UsageError if it cannot be a repository's."""
     if not NAME.fullmatch(repo) or ".." in repo or "--" in repo:
         raise UsageError(f"'{one_line(repo)[:120]}' is not the name of a repository.", hint=WRITE)
     return repo

@@ -32,13 +32,13 @@ def pull_request(
 
 
 def asked_drafter(typed: str, draft: str) -> str:
-    """auto, none or a repository; UsageError for a drafter that is no model."""
+    """auto, none or a repository; UsageError for a drafter without a model."""
     if draft == "off":
         return "none"
     if (kind := parse(draft).kind) != "auto" and not has_model(kind):
         raise UsageError(
             "An early exit is part of the target: there is nothing to download for it.",
-            hint=f"Leave it out here, and say it in the chat: localspec chat {typed} --draft {draft}",
+            hint=f"Leave it out here, and name it for the chat: localspec chat {typed} --draft {draft}",
         )
     return plain_name(draft) if draft not in ("auto", "none") else draft
 

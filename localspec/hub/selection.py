@@ -43,7 +43,7 @@ def check_paths(repo: str, files: Sequence[RemoteFile]) -> None:
             message = f"{repo} has a file '{one_line(file.path)[:120]}', which is not a name inside its folder."
             raise PullError(message, hint=f"Nothing of it was fetched. {ELSE}")
         if not 0 <= file.size <= MAX_FILE_BYTES:
-            raise PullError(f"{repo}/{one_line(file.path)[:120]} has no size that can be.", hint=ELSE)
+            raise PullError(f"{repo}/{one_line(file.path)[:120]} has an impossible size.", hint=ELSE)
         seen.add(file.path)
 
 

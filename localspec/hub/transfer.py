@@ -112,7 +112,7 @@ class Transfer:
                 raise self._full() from fault
             if isinstance(fault, OSError) and fault.filename:
                 message = f"{one_line(str(fault.filename))} cannot be written ({fault.strerror})."
-                raise PullError(message, hint="Check its rights, or move the cache: HF_HUB_CACHE.") from fault
+                raise PullError(message, hint="Check its permissions, or move the cache: HF_HUB_CACHE.") from fault
             raise fault
         if self._watch.silent_seconds > (silence := self._deadlines.silence):
             raise HubAway(f"The hub stopped answering ({silence:g} s).", hint=self._watch.kept)

@@ -14,7 +14,7 @@ from localspec.hub.addresses import without_address
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 
-REST = re.compile(r"[@:]")  # begins what comes behind a repository's name
+REST = re.compile(r"[@:]")  # begins what comes after a repository's name
 
 
 def plain_name(typed: str) -> str:

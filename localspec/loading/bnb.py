@@ -49,7 +49,7 @@ class StoredWeight:
             raise self.fault(f"it is not {self.quant_type} of {self.shape[0]} × {self.shape[1]}")
         block = self.fields.get("blocksize")
         if block not in BLOCKS:
-            raise self.fault("its blocks have no size that is known")
+            raise self.fault("its block size is unknown")
         table = kernels.get_4bit_type(self.quant_type, device="cpu")
         if not torch.allclose(self.tensor("quant_map", torch.float32, 16), table, atol=1e-3):
             raise self.fault("its levels are not the known ones")
@@ -70,7 +70,7 @@ class StoredWeight:
         """Bytes, whatever type they were stored as."""
         codes = self.reader.whole(self.name).contiguous().view(torch.uint8).reshape(-1, 1)
         if len(codes) != size:
-            raise self.fault(f"it has {len(codes):,} bytes and not {size:,}")
+            raise self.fault(f"it has {len(codes):,} bytes, not {size:,}")
         return codes
 
     def scales(self, blocks: int, device: str) -> tuple[Tensor, Tensor | None, Any]:
@@ -95,7 +95,7 @@ class StoredWeight:
         name = f"{self.name}.{part}"
         found = self.reader.whole(name).reshape(-1)
         if found.dtype != dtype or (size is not None and len(found) != size):
-            raise self.fault(f"{part} has a type or size of its own")
+            raise self.fault(f"{part} has an unexpected type or size")
         if dtype.is_floating_point:
             refuse_not_numbers(name, found)
         return found

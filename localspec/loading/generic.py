@@ -150,15 +150,15 @@ def refuse_too_large(kind: Any, config: Any, snapshot: Snapshot) -> None:
 def refuse_incomplete(report: dict[str, Any], name: str) -> None:
     """transformers would go on with random weights for missing ones, and ignore those it does not know."""
     for kind, what in (
-        ("missing_keys", "lacks the tensor"),
-        ("mismatched_keys", "has in another shape than its config says the tensor"),
-        ("unexpected_keys", "has a tensor its config does not explain:"),
+        ("missing_keys", "lacks the tensor '{}'"),
+        ("mismatched_keys", "has the tensor '{}' in another shape than its config says"),
+        ("unexpected_keys", "has a tensor that its config does not explain: '{}'"),
     ):
         found = sorted(key if isinstance(key, str) else key[0] for key in report[kind])
         found = [key for key in found if kind != "unexpected_keys" or not key.endswith(LEFT_OVER)]
         if found:
             hint = "Choose another model." if kind == "unexpected_keys" else "Download the model again."
-            raise CheckpointError(f"The checkpoint of {name} {what} '{found[0][:120]}'.", hint=hint)
+            raise CheckpointError(f"The checkpoint of {name} {what.format(found[0][:120])}.", hint=hint)
     if report.get("error_msgs"):
         reason = " ".join(str(report["error_msgs"]).split())[:200]
         raise CheckpointError(f"transformers cannot load {name} ({reason}).", hint="Download the model again.")
@@ -238,7 +238,7 @@ def check(decoder: GenericDecoder, name: str, tolerance: float) -> None:
 
 
 def otherwise(name: str, why: str) -> EngineError:
-    message = f"transformers computes {name} differently in parts than at once ({why})."
+    message = f"transformers gives other results for {name} when a text is read in parts ({why})."
     return EngineError(message, hint="Choose another model, or another --quant.")
 
 

@@ -89,8 +89,8 @@ def check(options: WeightOptions) -> None:
     check_parallel(options.parallel)
     if not 0 <= options.int8_threshold < float("inf"):
         raise UsageError(
-            f"--int8-threshold {options.int8_threshold} is not a number from 0 on.",
-            hint=f"Use --int8-threshold {INT8_THRESHOLD:g}.",
+            f"--int8-threshold {options.int8_threshold} is out of range.",
+            hint=f"Use 0 or more; {INT8_THRESHOLD:g} is the default.",
         )
 
 
@@ -108,7 +108,7 @@ def check_memory(written: str | None) -> int | None:
     """--max-memory in bytes; None without it."""
     found = None if written is None else read_size(written)
     if written is not None and found is None:
-        raise UsageError(f"'{written[:40]}' is not a size of memory.", hint="Write e.g. --max-memory 8GB.")
+        raise UsageError(f"'{written[:40]}' is not a memory size.", hint="Write e.g. --max-memory 8GB.")
     return found
 
 
@@ -125,7 +125,7 @@ def check_generic(arch: GenericArch, request: PlanRequest) -> None:
     row = find_format(asked, request.device)
     if row.is_packed:
         raise UsageError(
-            f"The CPU engine, which {row} is for, does not know models of type '{arch.family}'.",
+            f"{row} on a CPU needs localspec's own engine, which does not run models of type '{arch.family}'.",
             hint=f"Use --quant {either(*FLOATS, SMALLEST_ANYWHERE)}.",
         )
     if not row.is_float and not arch.can_rewind:

@@ -166,13 +166,13 @@ class Reader:
         extra = {name for name in self._names - self._used if not name.endswith(LEFT_OVER)}
         extra -= {"lm_head.weight"} if tied_head else set()
         if extra:
-            message = f"The checkpoint has a tensor its config does not explain: '{min(extra)[:120]}'."
+            message = f"The checkpoint has a tensor that its config does not explain: '{min(extra)[:120]}'."
             raise CheckpointError(message, hint="Choose another model.")
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Checks that a tensor exists and has this shape, and counts it as used."""
         if (bare := name.removeprefix(BODY)) != name and bare in self._names:
-            message = f"This model makes embeddings and writes no text: its tensors are named as '{bare}' is."
+            message = f"This is an embedding model and writes no text: its tensors have names like '{bare}'."
             raise CheckpointError(message, hint="Choose another model.")
         if name not in self._names:
             raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Download the model again.")

@@ -141,7 +141,7 @@ def refuse_misplaced(found: Mapping[str, Any], source: Path) -> None:
     tables = [name for name, value in found.items() if isinstance(value, dict) and name not in FIELDS]
     for name in tables:
         if not difflib.get_close_matches(name, ("models",), n=1):
-            raise CatalogError(f"{source}: [{name}] is no table of this file.", hint=f"Write [models.{name}].")
+            raise CatalogError(f"{source}: [{name}] is not a known table.", hint=f"Write [models.{name}].")
 
 
 def over(own: dict[str, Any], shipped: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -65,9 +65,7 @@ class ChatTemplate:
             pieces.append(piece)
             most -= len(piece)
             if most < 0:
-                raise CheckpointError(
-                    f"The chat template of '{self._name}' does not stop writing.", hint="Choose another model."
-                )
+                raise CheckpointError(f"The chat template of '{self._name}' never ends.", hint="Choose another model.")
         return "".join(pieces)
 
     def _broken(self, error: Exception) -> CheckpointError:

@@ -65,7 +65,7 @@ def of_safetensors(name: str, file: Path) -> Path:
 def missing_file(name: str) -> NotDownloaded:
     """The error for a name that can only be a file's, and is no model's."""
     if os.path.exists(paths.expanded(name)):
-        return NotDownloaded(f"{name[:200]} is no model that localspec reads.", hint=READS)
+        return NotDownloaded(f"{name[:200]} is not a model that localspec can read.", hint=READS)
     return NotDownloaded(f"There is no file {name[:200]}.", hint=READS)
 
 

@@ -56,7 +56,7 @@ def loss(tokenizer: Tokenizer, owner: str) -> str:
         return f"the {owner}'s tokens are not bytes of the text"
     with_controls = Prompter(tokenizer, name=owner, template=None)
     if Pieces(tokenizer).text(with_controls.running(PLAIN)) != PLAIN.encode():
-        return f"the {owner}'s changes the text that it reads"
+        return f"the {owner}'s tokenizer changes the text that it reads"
     return ""
 
 

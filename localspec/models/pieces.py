@@ -14,8 +14,8 @@ from tokenizers import Tokenizer
 
 from localspec.models.checkpoint import decoders
 from localspec.models.detokenize import byte_of, is_byte_level, token_bytes
+from localspec.models.gguf.tokenizer import BLANK
 
-BLANK = "▁"  # how SentencePiece writes a space
 BESIDE = ("ByteFallback", "Fuse", "Strip", "Sequence")  # Strip: of a whole text, not of a token
 
 

@@ -24,10 +24,10 @@ from localspec.core.limits import entering
 from localspec.core.requests import Message, Role, Template
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.checkpoint import num_ids, tokenizer_faults
+from localspec.models.gguf.tokenizer import BLANK
 from localspec.models.safe_tokenizers import without_controls
 
 RARE = "ᚠ 𐎠 𓀀 \U000f0000"
-BLANK = "▁"  # how SentencePiece writes a space
 TRIALS: tuple[tuple[Role, ...], ...] = (("user", "assistant", "user"), ("system", "user"))
 PRIVATE_USE = (range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE), range(0xE000, 0xF900))
 
@@ -98,7 +98,7 @@ class Prompter:
         ids = self._whole(text, controls) if rendered == text else self._rewritten(messages, rendered, controls)
         ids = ids or list(self._pieces(text, controls))
         if not ids and any(message.content.strip() for message in messages):
-            message = f"The chat template of '{self._name}' renders this conversation as nothing."
+            message = f"The chat template of '{self._name}' returns an empty text for this conversation."
             raise CheckpointError(message, hint="Choose another model.")
         return ids
 

@@ -41,7 +41,7 @@ class Words:
 
     @classmethod
     def parse(cls, text: str) -> Words:
-        """Parses one word a line, in all its spellings, the usual one first. Words behind an empty line are no
+        """Parses one word a line, in all its spellings, the usual one first. Words after an empty line are no
         corrections."""
         lines = [line.strip() for line in text.splitlines() if not line.startswith("#")]
         asked = lines[: lines.index("")] if "" in lines else lines

@@ -51,7 +51,7 @@ class Translation:
         self._checked = 0
 
     def is_able(self, tokens: Sequence[int]) -> bool:
-        """Whether anything can be drafted behind `tokens`: the prompt is known, and the text survives."""
+        """Whether anything can be drafted after `tokens`: the prompt is known, and the text survives."""
         answer = tokens[self._length :]
         for id in answer[len(self._written) :]:
             self._written.add(self.target.pieces.of(id) or b"")
@@ -72,7 +72,7 @@ class Translation:
         return min(ceil(most * ratio), 2 * most) + 1
 
     def translate(self, tokens: Sequence[int], drafted: Sequence[int], most: int) -> list[int]:
-        """The target's ids, at most so many, of what the drafter wrote behind `tokens`. Its last word may yet go on, so
+        """The target's ids, at most so many, of what the drafter wrote after `tokens`. Its last word may yet go on, so
         it waits, unless there is nothing else."""
         ended = bool(drafted) and drafted[-1] in self.end_ids
         text = valid(self._add(drafted[:-1] if ended else drafted))
@@ -132,7 +132,7 @@ class Translation:
         return self._drafted.bytes[before:]
 
     def _continued(self, tokens: Sequence[int], text: bytes, half: int) -> list[int]:
-        """The target's ids of a text behind `tokens`, of which its first `half` bytes are written already: encoded with
+        """The target's ids of a text after `tokens`, of which its first `half` bytes are written already: encoded with
         the word before it where that keeps its ids, else without."""
         for back in self._backs(tokens, half):
             tail = list(tokens[len(tokens) - back :])
@@ -184,7 +184,7 @@ class Written:
 
 
 def beginning(ends: Sequence[int], text: bytes, kept: int) -> int:
-    """How many of the first `kept` tokens stay when the text behind them is encoded anew: to the last word's beginning,
+    """How many of the first `kept` tokens stay when the text after them is encoded anew: to the last word's beginning,
     if it is near, else to the last whole character."""
     positions = [at for at in range(kept, max(kept - MOST_BACK, 0) - 1, -1) if splits(ends, text, at)]
     words = (at for at in positions if at == 0 or text[ends[at - 1] :][:1].isspace() or ends[at - 1] == len(text))
@@ -199,7 +199,7 @@ def before_last_word(text: bytes) -> int:
 
 
 def splits(ends: Sequence[int], text: bytes, at: int) -> bool:
-    """Whether the text may be split behind the first `at` tokens."""
+    """Whether the text may be split after the first `at` tokens."""
     return at == 0 or (is_boundary(text, ends[at - 1]) and (at == len(ends) or ends[at] > ends[at - 1]))
 
 
@@ -220,7 +220,7 @@ def whole(text: bytes) -> int:
 
 
 def valid(text: bytes) -> bytes:
-    """The text up to where it is no UTF-8, or not yet."""
+    """The text up to where it is not UTF-8, or not yet."""
     try:
         text.decode()
     except UnicodeDecodeError as fault:

@@ -43,7 +43,7 @@ def is_address(text: str) -> bool:
 
 
 def parse(text: str) -> Address:
-    """The address of `http://HOST:PORT`, with or without /v1 behind it; UsageError for what is none."""
+    """The address of `http://HOST:PORT`, with or without /v1 after it; UsageError for anything else."""
     typed = text.strip()
     shown = one_line(typed)[:80]
     if len(typed) > LONGEST or not re.fullmatch(r"[!-~]+", typed):

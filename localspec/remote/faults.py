@@ -62,7 +62,7 @@ def too_large(server: str, what: str) -> LocalspecError:
 
 
 def of_another_kind(server: str, content_type: str) -> LocalspecError:
-    """An answer that is no stream."""
+    """An answer that is not a stream."""
     found = one_line(content_type)[:60] or "nothing named"
     return RemoteError(f"{server} answers with {found} where a stream is due.", hint=look(server))
 
@@ -75,7 +75,8 @@ def moved(server: str, location: str) -> LocalspecError:
     """A redirect: never followed, since the key would go along."""
     elsewhere = one_line(location)[:LONGEST] or "an address that it does not name"
     return RemoteError(
-        f"{server} sends on to {elsewhere}, which is not followed.", hint="Use that address if it is meant."
+        f"{server} redirects to {elsewhere}, which localspec does not follow.",
+        hint="Use that address if it is the right one.",
     )
 
 
@@ -90,10 +91,10 @@ def refused(
     if status == 403:
         return AccessDenied(f"{server} refuses the question (403 Forbidden){why}.", hint=hint)
     if status in (400, 413, 422, 500) and OVERFLOWS.search(body.decode(errors="replace").lower()):
-        return ContextOverflow(f"The chat is longer than {server} reads{why}.".replace("..", "."))
+        return ContextOverflow(f"The chat is longer than {server} can read{why}.".replace("..", "."))
     if status == 429:
         wait = f"{retry_after} s" if re.fullmatch(r"\d{1,6}", retry_after) else "a while"
-        return RemoteError(f"{server} has too much to do.", hint=f"Wait {wait}.")
+        return RemoteError(f"{server} is busy.", hint=f"Wait {wait}.")
     if status == 503:
         state = "is still loading its model" if is_loading(detail) else "cannot answer now"
         return RemoteError(f"{server} {state}.", hint="Wait a moment.")
@@ -118,7 +119,7 @@ def reported(server: str, found: Mapping[str, Any]) -> LocalspecError:
     """An error that came inside of a stream."""
     detail, error = detail_in(found), found.get("error")
     if OVERFLOWS.search(detail.lower()):
-        return ContextOverflow(f"The chat is longer than {server} reads: {detail}.")
+        return ContextOverflow(f"The chat is longer than {server} can read: {detail}.")
     if isinstance(error, dict) and error.get("code") == STOPPED:
         return RemoteError(f"{server} was stopped.")
     return RemoteError(f"{server} failed: {detail or 'it does not say why'}.")

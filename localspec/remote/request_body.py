@@ -12,20 +12,15 @@ from localspec.remote.kinds import Kind
 
 Spec = tuple[SpecOptions | None, SpecOptions]  # as the user wants it, if asked, and as the server does of itself
 OPENAI = ("temperature", "top_p", "seed")
-OLLAMA = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "repeat_penalty",
-    "seed": "seed",
-}
+OLLAMA = {"repetition_penalty": "repeat_penalty"}  # its other names of sampling options are ours
 
 
 def body(kind: Kind, model: str, request: GenerateRequest, spec: Spec) -> bytes:
     """The request's body; UsageError for what this server cannot do."""
     if request.continues and kind.continues is None:
-        raise UsageError(f"{kind.title} cannot go on with an answer that was cut.", hint="Ask it to go on in words.")
+        raise UsageError(
+            f"{kind.title} cannot continue an answer that was cut.", hint="Ask it to continue in your next message."
+        )
     if request.template is not None:
         raise UsageError("The server formats the chat itself.", hint="/template none")
     made = ollama(model, request, spec) if kind.lines else openai(kind, model, request, spec)
@@ -75,7 +70,7 @@ def localspec_options(request: GenerateRequest, options: SpecOptions | None, own
 
 
 def ollama(model: str, request: GenerateRequest, spec: Spec) -> dict[str, Any]:
-    options: dict[str, Any] = {OLLAMA[name]: value for name, value in given(request).items()}
+    options: dict[str, Any] = {OLLAMA.get(name, name): value for name, value in given(request).items()}
     if request.max_tokens is not None:
         options["num_predict"] = request.max_tokens
     if request.stop:

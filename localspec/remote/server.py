@@ -56,7 +56,9 @@ class Remote:
                 hint=f"Set it: export {self.key_env}=KEY",
             )
         if not all("!" <= letter <= "~" for letter in key):
-            raise UsageError(f"{self.key_env} holds what no key can be.", hint="It is one word, without line ends.")
+            raise UsageError(
+                f"The value of {self.key_env} cannot be a key.", hint="A key is one word, without line breaks."
+            )
         return Access(parse(self.url), key, self.key_env)
 
 
@@ -208,7 +210,7 @@ def read_lmstudio(found: Mapping[str, Any]) -> tuple[Served, ...]:
 
 
 def integer(value: object) -> int:
-    """A number of tokens; 0 for what is none."""
+    """A number of tokens; 0 for anything else."""
     return value if type(value) is int and 0 < value <= MOST_CONTEXT else 0
 
 

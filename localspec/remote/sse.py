@@ -11,7 +11,7 @@ FIELDS = (b"data", b"error")  # an older llama-server sends its errors in a fiel
 
 @dataclass(frozen=True, slots=True)
 class Comment:
-    """A line that is no event: most servers keep the connection open with it, a localspec says what it waits for."""
+    """A line that is not an event: most servers keep the connection open with it, localspec says what it waits for."""
 
     words: str
 

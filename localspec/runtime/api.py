@@ -127,7 +127,7 @@ class LLM:
         """Whole answers in the order of the prompts, written `parallel` at a time; each is what `generate` gives. The
         error of one ends all. Options as for `stream`."""
         if isinstance(prompts, str):
-            raise UsageError("The prompts are one text.", hint="Give a list: [prompt]")
+            raise UsageError("The prompts are a single text, not a list.", hint="Give a list: [prompt]")
         answers = dict(self.answer_many(request_of(prompt, **options) for prompt in prompts))
         return [answers[number].result() for number in range(len(answers))]
 

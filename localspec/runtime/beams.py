@@ -17,7 +17,7 @@ NO_DRAFTS = Notice("info", "beams", "Nothing is drafted while beams are searched
 def check_beams(target: Resident, beams: int) -> None:
     """UsageError or DoesNotFit where so many beams cannot be searched; each takes a cache."""
     if not can_batch(target):
-        raise UsageError("This model runs in transformers, and localspec searches no beams there.", hint="Use 1 beam.")
+        raise UsageError("Beam search does not work for this model, because transformers runs it.", hint="Use 1 beam.")
     needed = kv_bytes(target, beams)
     free = gpu_bytes() if target.device.type == "cuda" else available_bytes()
     if needed > free:

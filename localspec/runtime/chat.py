@@ -44,7 +44,7 @@ class Chat:
             text = turns.pop().content
             before.append(answer("branch", "", turns, text))
         if not turns or turns[-1].role != "user":
-            raise UsageError("There is nothing to answer again.", hint="Send a message first.")
+            raise UsageError("There is no answer to regenerate.", hint="Send a message first.")
         return self._stream(turns, *before).result()
 
     def resume(self) -> Result:

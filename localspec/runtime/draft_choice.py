@@ -40,7 +40,7 @@ UNLIKE = "cannot draft for '{target}': {detail}", "Use a smaller model of the sa
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class DrafterChoice:
     """The drafter to load: `kind` is its row in DRAFTERS, or "off", and `reason` why there is none. `exit_layer`: how
     many of the target's layers a draft runs through. `translates`: the draft model has another tokenizer. `k` is
     models.toml's; `notice` is for the user; `lookup`: a look-up in front of it drafts, too."""
@@ -58,7 +58,7 @@ class Choice:
     lookup: bool = False
 
 
-LOOKED_UP = Choice(LOOKUP.name, LOOKUP.label(""))
+LOOKED_UP = DrafterChoice(LOOKUP.name, LOOKUP.label(""))
 
 
 def check(request: LoadRequest) -> None:
@@ -87,7 +87,7 @@ def check_entry(entry: Entry) -> None:
             raise CatalogError(f"models.toml: a draft of '{entry.key}' {fault}.", hint=EDIT)
     for name, draft in named.items():
         if not table.has_model(draft.kind):
-            message = f"models.toml: '{entry.key}' has a named draft '{name}' whose kind is not \"model\"."
+            message = f"models.toml: '{entry.key}' has a named draft '{name}' whose kind is not \"{table.MODEL.name}\"."
             raise CatalogError(message, hint=EDIT)
 
 
@@ -96,9 +96,9 @@ def fault_of(draft: DraftEntry) -> str:
     kinds = [*DRAFTERS, "off"]
     if draft.kind not in kinds:
         return f"is of kind '{draft.kind}'; there are {', '.join(kinds)}"
+    if table.has_model(draft.kind) != (draft.model is not None):
+        return f'needs a model if, and only if, its kind is "{table.MODEL.name}"'
     setting = DRAFTERS[draft.kind].setting if draft.kind in DRAFTERS else ""
-    if (setting == "model") != (draft.model is not None):
-        return 'needs a model if, and only if, its kind is "model"'
     if draft.exit_layer is not None and setting != "exit_layer":
         return f"has an exit_layer, and its kind is {draft.kind}"
     return ""
@@ -116,7 +116,7 @@ def check_threads(asked: int | None) -> None:
         )
 
 
-def check_format(weight_format: str, choice: Choice) -> None:
+def check_format(weight_format: str, choice: DrafterChoice) -> None:
     """Refuses --draft-quant for a drafter without weights of its own."""
     if weight_format != AUTO and choice.exit_layer:
         raise UsageError(
@@ -131,13 +131,13 @@ def choose(
     target: Snapshot,
     catalog: Catalog,
     known: Calibration = NOTHING_KNOWN,
-) -> Choice:
+) -> DrafterChoice:
     """The user's own choice raises when it cannot draft; ours becomes plain decoding with a Notice, and so does any
     drafter of a target whose cache cannot be rolled back."""
     check_entry(entry)
     request = requested(asked)
     if request.kind == "off":
-        return Choice("off", reason=TURNED_OFF)
+        return DrafterChoice("off", reason=TURNED_OFF)
     if request.kind == "auto":
         if not read_any(target.config).can_rewind:
             return no_rewind(target)
@@ -153,12 +153,12 @@ def choose(
     return paired(replace(choice, name=argument), drafter, target)
 
 
-def checked(request: DraftRequest, entry: Entry, target: Snapshot) -> Choice:
+def checked(request: DraftRequest, entry: Entry, target: Snapshot) -> DrafterChoice:
     """The choice of this drafter, without its model if it has one; an error when the target does not allow it."""
     found = DRAFTERS[request.kind].check(request.argument, draft_target(entry, target))
     if not read_any(target.config).can_rewind:
         return no_rewind(target)
-    return Choice(
+    return DrafterChoice(
         request.kind,
         found.name,
         found.exit_layer,
@@ -169,7 +169,7 @@ def checked(request: DraftRequest, entry: Entry, target: Snapshot) -> Choice:
     )
 
 
-def paired(choice: Choice, drafter: Snapshot, target: Snapshot) -> Choice:
+def paired(choice: DrafterChoice, drafter: Snapshot, target: Snapshot) -> DrafterChoice:
     """The choice with the model that drafts; IncompatiblePair when it cannot."""
     if drafter.folder.resolve() == target.folder.resolve():
         message = f"{target.name} drafts for itself: a draft costs as much as the answer, so this is never faster."
@@ -180,7 +180,7 @@ def paired(choice: Choice, drafter: Snapshot, target: Snapshot) -> Choice:
     return replace(choice, snapshot=drafter, translates=translates, notice=pairing_notice(verdict, drafter, target))
 
 
-def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
+def swept(known: Calibration, entry: Entry, target: Snapshot) -> DrafterChoice | None:
     """The early exit that a sweep on this machine found fastest, unless models.toml wants another kind of drafter."""
     layer, layers = known.exit_layer, exit_layers(target)
     if layer is None or not 1 <= layer < layers or (entry.draft and entry.draft.kind != EARLY_EXIT.name):
@@ -191,13 +191,13 @@ def swept(known: Calibration, entry: Entry, target: Snapshot) -> Choice | None:
     )
 
 
-def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> Choice:
+def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> DrafterChoice:
     """What models.toml or a pull says; a look-up where they say nothing, or what they name cannot draft."""
     draft = entry.draft or pulled_draft(entry, catalog)
     if draft is None:
         return LOOKED_UP
     if draft.kind == "off":
-        return Choice("off", reason=TURNED_OFF)
+        return DrafterChoice("off", reason=TURNED_OFF)
     try:
         choice = replace(checked(draft.request, entry, target), k=draft.k)
         if not table.has_model(draft.kind):
@@ -219,10 +219,10 @@ def exit_layers(target: Snapshot) -> int:
     return arch.num_layers if isinstance(arch, Arch) else 0
 
 
-def no_rewind(target: Snapshot) -> Choice:
+def no_rewind(target: Snapshot) -> DrafterChoice:
     reason = f"{target.name} is a recurrent model: its state cannot be rolled back"
     notice = Notice("info", "no_rewind", f"Speculation is off: {reason}.", "It runs at normal speed.")
-    return Choice("off", reason=reason, notice=notice)
+    return DrafterChoice("off", reason=reason, notice=notice)
 
 
 def usable(verdict: PairVerdict, drafter: Snapshot, target: Snapshot) -> PairVerdict:
@@ -240,7 +240,7 @@ def usable(verdict: PairVerdict, drafter: Snapshot, target: Snapshot) -> PairVer
 def pairing_notice(verdict: PairVerdict, drafter: Snapshot, target: Snapshot) -> Notice | None:
     """What the user should know about a pair that can draft, if anything."""
     if verdict.reason == TRANSLATE:
-        message = f"'{short(drafter)}' has another tokenizer than '{short(target)}', so its text is translated."
+        message = f"'{short(drafter)}' has a different tokenizer from '{short(target)}', so its text is translated."
         return Notice("info", "translated", message, "The text stays the same; a draft with the same tokens is faster.")
     if verdict.reason != "controls-differ":
         return None

@@ -62,8 +62,8 @@ class Translating:
         if self.is_reported or not self.translation.broken:
             return None
         self.is_reported = True
-        message = f"{name} has another tokenizer, and this text does not survive the translation, so it drafts nothing."
-        return Notice("info", "translation", message, "It drafts again where the text does. The text is the same.")
+        message = f"{name} has another tokenizer, and this text cannot be translated exactly, so it drafts nothing."
+        return Notice("info", "translation", message, "It drafts again where the text can be. Answers stay the same.")
 
     def close(self) -> None:
         self.drafter.close()

@@ -38,6 +38,7 @@ from localspec.loading.threads import Threads
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime import draft_choice
 from localspec.runtime import load_marks as loaded_models
+from localspec.runtime.draft_choice import DrafterChoice
 from localspec.runtime.draft_translation import Translating
 from localspec.runtime.model import Model
 from localspec.runtime.notices import graph_notices
@@ -123,18 +124,20 @@ def another(opened: Opened, company: Company, asked: ChangeDrafter) -> Generator
         choice = chosen(opened, asked.draft)
         draft_choice.check_format(request.weights.draft_format, choice)
         if opened.plan.resident is not None and choice.exit_layer > opened.plan.resident:
-            message = f"Only {opened.plan.resident} layers are in memory, and {choice.name} draft."
+            message = (
+                f"Only {opened.plan.resident} layers are in memory, and {choice.name} drafts with {choice.exit_layer}."
+            )
             raise UsageError(message, hint="Load the model again.")
         return (yield from make_drafting(opened, choice, asked.k, company))
 
 
-def chosen(opened: Opened, draft: AskedDraft) -> draft_choice.Choice:
+def chosen(opened: Opened, draft: AskedDraft) -> DrafterChoice:
     known = calibration.recall(swept_key(opened))
     return draft_choice.choose(draft, opened.entry, opened.snapshot, opened.catalog, known)
 
 
 def make_drafting(
-    opened: Opened, choice: draft_choice.Choice, k: DraftLength, company: Company = ALONE
+    opened: Opened, choice: DrafterChoice, k: DraftLength, company: Company = ALONE
 ) -> Generator[Loading | Notice, None, Drafting]:
     """Loads what drafts, and makes the drafter with its policy and its card."""
     k = choice.k if k == "auto" else draft_length(k)
@@ -152,7 +155,7 @@ def make_drafting(
 class Making:
     """What a drafter is made by, for one decoder of the target's weights after another."""
 
-    choice: draft_choice.Choice
+    choice: DrafterChoice
     k: DraftLength
     policy: SharedPolicy
     company: Company
@@ -177,7 +180,7 @@ class Making:
         return self.drafting(target, own.beside() if own is not None and can_batch(own) else None)
 
 
-def open_translating(opened: Opened, choice: draft_choice.Choice) -> Translating | None:
+def open_translating(opened: Opened, choice: DrafterChoice) -> Translating | None:
     """What translates between the two tokenizers, where they differ."""
     if not choice.translates or choice.snapshot is None:
         return None
@@ -185,7 +188,7 @@ def open_translating(opened: Opened, choice: draft_choice.Choice) -> Translating
 
 
 def make_drafter(
-    choice: draft_choice.Choice, target: Resident, own: Resident | None, translating: Translating | None
+    choice: DrafterChoice, target: Resident, own: Resident | None, translating: Translating | None
 ) -> Drafter:
     if translating is not None:
         assert own is not None
@@ -193,7 +196,7 @@ def make_drafter(
     return DRAFTERS[choice.kind].make(choice.argument, target, own) if choice.kind in DRAFTERS else NoDrafter()
 
 
-def spec(choice: draft_choice.Choice, k: DraftLength, mode: Mode) -> SpecCard:
+def spec(choice: DrafterChoice, k: DraftLength, mode: Mode) -> SpecCard:
     """The drafter as the user sees it."""
     return SpecCard(
         choice.kind,
@@ -228,7 +231,7 @@ def card(opened: Opened) -> ModelCard:
     )
 
 
-def draft_decoder(choice: draft_choice.Choice, opened: Opened) -> Generator[Loading | Notice, None, Resident | None]:
+def draft_decoder(choice: DrafterChoice, opened: Opened) -> Generator[Loading | Notice, None, Resident | None]:
     """The decoder of a drafter with a model of its own; both decoders then share the threads."""
     if choice.snapshot is None:
         return None

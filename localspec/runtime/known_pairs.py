@@ -13,6 +13,7 @@ from pathlib import Path
 from localspec.core import paths
 from localspec.core.errors import LocalspecError
 from localspec.core.json_store import JsonStore
+from localspec.engine.drafters.table import MODEL
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.checkpoint import Snapshot, open_snapshot
@@ -38,7 +39,7 @@ def pulled_draft(entry: Entry, catalog: Catalog) -> DraftEntry | None:
     name = PULLED.read().get(hub_cache.fetched_from(entry.path)[0], "")
     with suppress(LocalspecError):
         catalog.resolve(name)
-        return DraftEntry("model", name)
+        return DraftEntry(MODEL.name, name)
     return None
 
 

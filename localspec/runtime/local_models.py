@@ -16,7 +16,7 @@ from pathlib import Path
 from localspec.core.errors import CheckpointError, LocalspecError, NotDownloaded
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import DraftRequest
-from localspec.engine.drafters.table import LOOKUP, summary
+from localspec.engine.drafters.table import LOOKUP, MODEL, summary
 from localspec.engine.generic_arch import read_any
 from localspec.history import peek
 from localspec.loading.plan import fit_word
@@ -194,7 +194,7 @@ def drafters(entry: Entry, known: Known = NOTHING, *, looks_up: bool = False) ->
     found += [(name, summary(draft.request)) for name, draft in entry.drafts]
     named = dict.fromkeys((*([str(pulled.model)] if pulled else []), *known.compared))
     others = [name for name in named if usual is None or name != usual.model]
-    found += [(name, summary(DraftRequest("model", name))) for name in others]
+    found += [(name, summary(DraftRequest(MODEL.name, name))) for name in others]
     return (*found, ("off", "decode plain"))
 
 

@@ -119,7 +119,7 @@ def attempt(snapshot: Snapshot, plan: Plan) -> Generator[Loading | Notice, None,
 def runnable(
     plan: Plan, plans: Iterator[Plan], snapshot: Snapshot, request: PlanRequest
 ) -> Generator[Loading | Notice, None, tuple[Plan, Iterator[Plan]]]:
-    """The first plan whose format passes its self-check here, and those behind it; only "auto" may go on to another.
+    """The first plan whose format passes its self-check here, and those after it; only "auto" may go on to another.
     Notices say what "auto" has chosen, and what is offloaded."""
     why, slower, is_auto = None, "", request.options.weight_format == AUTO
     while True:

@@ -18,7 +18,7 @@ from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import Snapshot
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.models.spelling import Folding
-from localspec.runtime.draft_choice import Choice
+from localspec.runtime.draft_choice import DrafterChoice
 
 Opening = Loading | Notice | Ready
 
@@ -36,7 +36,7 @@ class Opened:
     prompter: SandboxedPrompter
     target: Resident
     threads: int
-    choice: Choice
+    choice: DrafterChoice
     mark: Lock | None
     folding: Folding | None = None
 
@@ -47,7 +47,7 @@ class Opened:
         return self.request.weights.threads is None and self.plan.packed is not None and self.plan.resident is None
 
 
-def plan_request(options: WeightOptions, choice: Choice) -> PlanRequest:
+def plan_request(options: WeightOptions, choice: DrafterChoice) -> PlanRequest:
     """What the options and the drafter ask of a plan on this machine."""
     device = pick_device("auto" if options.offloads else options.device, options.weight_format)
     max_bytes, min_resident = check_memory(options.max_memory), max(choice.exit_layer, 1)

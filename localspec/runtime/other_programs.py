@@ -87,8 +87,8 @@ def speculative_config(pair: OtherPair) -> dict[str, str | int | bool]:
 
 
 def llama_server(pair: OtherPair) -> str:
-    """llama-server loads GGUF files, which localspec does not make: where a model is none, its file is left
-    open. Without --spec-type it would load the drafter and never use it."""
+    """llama-server loads GGUF files, which localspec does not make: for another model the file is left open. Without
+    --spec-type it would load the drafter and never use it."""
     refuse_translation(pair, "llama-server")
     target = file_of(pair.target, TARGET_FILE)
     rest = f"{pair.context_as('-c')} --metrics"
@@ -117,8 +117,8 @@ def refuse_translation(pair: OtherPair, program: str) -> None:
     """IncompatiblePair where the drafter has other tokens, which only vLLM and localspec translate."""
     if pair.reason == TRANSLATE:
         raise IncompatiblePair(
-            f"'{pair.drafter}' has another tokenizer than '{pair.target}', and {program} does not translate.",
-            hint=f"Find one with the same: localspec pair {pair.target} --hub",
+            f"'{pair.drafter}' has a different tokenizer from '{pair.target}', and {program} does not translate.",
+            hint=f"Find one with the same tokenizer: localspec pair {pair.target} --hub",
         )
 
 

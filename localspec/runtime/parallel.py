@@ -61,7 +61,7 @@ def answers(
 
 
 def begun(slots: Slots, request: GenerateRequest, cancelled: Callable[[], bool]) -> Gathered:
-    """An answer under way; of what is no request its error alone."""
+    """An answer under way; of an invalid request only its error."""
     answer = Gathered()
     try:
         check("request", request, GenerateRequest)

@@ -16,7 +16,7 @@ from localspec.loading.plan import Plan, bytes_free, drafter_footprint, make_pla
 from localspec.loading.plan_request import PlanRequest
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime.draft_choice import Choice, check, check_format, choose
+from localspec.runtime.draft_choice import DrafterChoice, check, check_format, choose
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Checked:
 
     name: str
     plan: Plan
-    draft: Choice
+    draft: DrafterChoice
 
 
 def precheck(request: LoadRequest, *, held_bytes: int = 0, gpu_bytes: int | None = None) -> Checked:
@@ -42,12 +42,12 @@ def precheck(request: LoadRequest, *, held_bytes: int = 0, gpu_bytes: int | None
     return Checked(entry.name, plan, draft)
 
 
-def asked_of_plan(request: LoadRequest, draft: Choice, gpu_bytes: int | None) -> PlanRequest:
+def asked_of_plan(request: LoadRequest, draft: DrafterChoice, gpu_bytes: int | None) -> PlanRequest:
     gpu = usable_gpu_bytes() if gpu_bytes is None else gpu_bytes
     return request_here(request.weights, drafter=draft.snapshot, min_resident=draft.exit_layer, gpu_bytes=gpu)
 
 
-def fits_beside(request: LoadRequest, draft: Choice, loaded: ModelCard, *, held_bytes: int = 0) -> bool:
+def fits_beside(request: LoadRequest, draft: DrafterChoice, loaded: ModelCard, *, held_bytes: int = 0) -> bool:
     """Whether this drafter can be put beside the model as it is loaded. `held_bytes`: of the drafter before."""
     if loaded.is_offloaded:
         return False

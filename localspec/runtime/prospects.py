@@ -26,7 +26,7 @@ from localspec.runtime.pairs import LARGEST_SHARE, MOST_COMPARED, by_promise, is
 
 TRAINED = "trained for early exit"
 UNTRAINED = "not known to be trained for early exit: most drafts would be rejected"
-COPIES = "copies what stood in this chat before; needs no model"
+COPIES = "copies earlier text of this chat; needs no model"
 FITTING = f"A draft model has the same tokens and at most 1/{LARGEST_SHARE} of the size."
 LONG_MS = 60_000.0  # of answers that were compared with plain rounds: less may be one kind of text
 PAYS = 1.01  # below it, what was measured is no gain
@@ -87,7 +87,7 @@ def here(target: Snapshot, catalog: Catalog) -> Iterator[Prospect]:
     """The models of this machine that can draft for the target, those of its family first."""
     small = [one for one in snapshots(catalog) if is_small(one.total_bytes, target.total_bytes)]
     for one in by_promise(target, small)[:MOST_COMPARED]:
-        with suppress(LocalspecError):  # a broken one is no prospect
+        with suppress(LocalspecError):  # a broken one cannot draft
             verdict = pair(target, one)
             if verdict.ok:
                 detail = DETAILS.get(verdict.reason, SAME)

@@ -59,7 +59,7 @@ class References:
         return texts[::-1]
 
     def _encode(self, one: Reference, prompter: AnyPrompter) -> list[int]:
-        """The ids of a text, behind the few by which it is recognised; none where it cannot be encoded, since an answer
+        """The ids of a text, after the few by which it is recognised; none where it cannot be encoded, since an answer
         does without it."""
         try:
             if not one.before or not prompter.can_chat:

@@ -47,9 +47,9 @@ def check_ranges(options: Mapping[str, float | int]) -> None:
 
 def check_limits(request: GenerateRequest) -> None:
     if (request.messages is None) == (request.prompt is None):
-        raise UsageError("A request has messages or a prompt, and not both.", hint="Give one of them.")
+        raise UsageError("A request has either messages or a prompt.", hint="Give one of them.")
     if request.messages is not None and not request.messages:
-        raise UsageError("The prompt is a list without messages.", hint="Give one of a user at least.")
+        raise UsageError("The list of messages is empty.", hint="Give at least one message of the user.")
     check_ranges(request.sampling.given)
     if request.max_tokens is not None and request.max_tokens < 1:
         raise UsageError(f"max_tokens {request.max_tokens} is out of range.", hint="Use 1 or more.")
@@ -68,7 +68,7 @@ def check_greedy(options: SamplingOptions) -> None:
     sampled = {name for name, value in options.given.items() if (name, value) != ("temperature", 0)}
     if useless := sampled - {"repetition_penalty"}:
         name = min(useless)
-        raise UsageError(f"Beam search does not sample, so {name} has no meaning.", hint=f"Leave out {name} or beams.")
+        raise UsageError(f"Beam search does not sample, so {name} has no effect.", hint=f"Leave out {name} or beams.")
 
 
 def greedy(options: SamplingOptions) -> SamplingOptions:

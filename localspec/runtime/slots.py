@@ -73,7 +73,9 @@ class Slots:
     def check_thread(self) -> None:
         """UsageError where another thread began what is under way."""
         if not self.is_here:
-            raise UsageError("The model is answering in another thread.", hint="Go on there, or wait for its end.")
+            raise UsageError(
+                "The model is answering in another thread.", hint="Continue in that thread, or wait until it has ended."
+            )
 
     @property
     def ready(self) -> Ready:

@@ -95,7 +95,7 @@ class Writer:
         return shown
 
     def resume(self, tokens: Sequence[int], shown: str) -> bool:
-        """Go on behind an answer so far, half a character and all. False: the tokens do not say what was shown."""
+        """Go on after an answer so far, half a character and all. False: the tokens do not say what was shown."""
         text = "".join(self.release(self.detokenizer.push(id)) for id in tokens)
         return text == shown or text + self.rest() == shown
 

@@ -116,7 +116,7 @@ class EngineProcess:
             self._send(options)
 
     def change_drafter(self, asked: ChangeDrafter) -> None:
-        """Queues another drafter, behind the answers asked for before; the event Ready confirms it."""
+        """Queues another drafter, after the answers asked for before; the event Ready confirms it."""
         with self._lock:
             self._send(asked)
 

@@ -212,7 +212,7 @@ class Site:
         return Reply(kind, exchange.asked, self.host.ready, exchange.spec, self.served.name)
 
     def _take(self, reply: Reply, event: AnyEvent) -> None:
-        """Adds the event; RequestRefused for the end of an answer that is none."""
+        """Adds the event; RequestRefused if the answer ended with an error."""
         if isinstance(event, Failure):
             self.totals.answers["error"] += 1
             raise of_failure(event)
@@ -236,7 +236,7 @@ class Site:
     async def not_found(self, request: Request, fault: Exception) -> Response:
         assert isinstance(fault, HTTPException)
         path = request.url.path[:100]
-        messages = {404: f"There is no '{path}' here.", 405: f"'{path}' is not asked with {request.method[:20]}."}
+        messages = {404: f"There is no '{path}' here.", 405: f"'{path}' does not take {request.method[:20]}."}
         message = f"{messages.get(fault.status_code, fault.detail)} {WHAT_THERE_IS}"
         return await self.refused(
             request, RequestRefused(fault.status_code, message, code="not_found", headers=fault.headers)

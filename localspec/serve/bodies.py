@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar  # Any: fields that are only refused
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar  # Any: fields that are only refused
 
 import msgspec
 
@@ -31,7 +31,7 @@ Stops = Annotated[list[Stop], msgspec.Meta(max_length=MOST_STOPS)]
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 FIELD = re.compile(r"(?P<fault>.*?)(?: - at `\$\.?(?P<field>.*)`)?", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(?P<name>\w+)`")
-NO_TOOLS = "the models here are not asked to call tools."
+NO_TOOLS = "models do not call tools here."
 Likeliest = Annotated[int, msgspec.Meta(ge=0, le=MOST_LIKELIEST)]
 Test = Callable[[Any], bool]
 
@@ -66,7 +66,18 @@ class ChatMessage(Wire, frozen=True):
     function_call: Any = None
 
 
-class Body(Wire, frozen=True, kw_only=True):
+if TYPE_CHECKING:
+    SamplingBody = Wire
+else:  # ranges are checked later, for a message that says them
+    SamplingBody = msgspec.defstruct(
+        "SamplingBody",
+        [(name, field.kind | None, None) for name, field in SAMPLING_FIELDS.items()],
+        bases=(Wire,),
+        frozen=True,
+    )
+
+
+class Body(SamplingBody, frozen=True, kw_only=True):
     """What both kinds of request have."""
 
     model: str | None = None
@@ -74,12 +85,6 @@ class Body(Wire, frozen=True, kw_only=True):
     stream_options: StreamOptions | None = None
     stop: Stop | Stops | None = None
     max_tokens: int | None = None
-    temperature: float | None = None
-    top_k: int | None = None
-    top_p: float | None = None
-    min_p: float | None = None
-    repetition_penalty: float | None = None
-    seed: int | None = None
     timings_per_token: bool | None = None
     localspec: SpecFields | None = None
     # only refused, where they ask for something
@@ -152,8 +157,8 @@ def nothing(value: Any) -> bool:
 
 
 NEVER_MIND: dict[str, tuple[Test, str]] = {  # what each of these may be, and why it may be nothing else
-    "n": (one, "one answer is written to a request; send it again for another."),
-    "best_of": (one, "one answer is written to a request; send it again for another."),
+    "n": (one, "a request gets one answer; send it again for another."),
+    "best_of": (one, "a request gets one answer; send it again for another."),
     "logit_bias": (nothing, "use repetition_penalty, or a stop text."),
     "frequency_penalty": (nothing, "use repetition_penalty."),
     "presence_penalty": (nothing, "use repetition_penalty."),
@@ -164,7 +169,7 @@ NEVER_MIND: dict[str, tuple[Test, str]] = {  # what each of these may be, and wh
     "response_format": (lambda value: value in (None, {"type": "text"}), "an answer is plain text."),
     "modalities": (lambda value: value in (None, [], ["text"]), "an answer is plain text."),
     "audio": (nothing, "an answer is plain text."),
-    "web_search_options": (lambda value: value is None, "the server asks no network."),
+    "web_search_options": (lambda value: value is None, "the server does not use the network."),
     "echo": (nothing, "the prompt is not repeated."),
     "suffix": (nothing, "text is continued, not filled in."),
 }
@@ -242,7 +247,7 @@ def sampling_of(body: Body) -> SamplingOptions:
     given = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
     for name, value in given.items():
         if not SAMPLING_FIELDS[name].takes(value):
-            message = f"'{name}' is {SAMPLING_FIELDS[name].range}."
+            message = f"'{name}' must be {SAMPLING_FIELDS[name].range}."
             raise RequestRefused(400, message, parameter=name, code="out_of_range")
     return SamplingOptions(**given)
 
@@ -251,7 +256,7 @@ def speculation_of(spec: SpecFields) -> Speculation:
     try:
         return Speculation(spec.spec, None if spec.k is None else draft_length(spec.k))
     except UsageError:
-        reason = "'localspec.k' is auto, heuristic, or a whole number from 0 to 16."
+        reason = "'localspec.k' must be auto, heuristic, or a whole number from 0 to 16."
         raise RequestRefused(400, reason, parameter="localspec.k", code="out_of_range") from None
 
 

@@ -27,7 +27,7 @@ AGAIN = "It is being loaded again; ask again."
 DIED = Notice("warning", "engine_died", "The engine ended, and is loaded again.")
 DIED_AGAIN = Notice("warning", "engine_died", "The engine ended again without an answer.", "The next request loads it.")
 UNLOADED = Notice(
-    "info", "unloaded", "Nothing was asked for a while: the model is unloaded.", "The next request loads it."
+    "info", "unloaded", "There was no request for a while: the model was unloaded.", "The next request loads it."
 )
 
 

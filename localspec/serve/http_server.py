@@ -32,7 +32,7 @@ MOST_FILES = 1024  # open at a time: more than connections take, where the syste
 GRACE_SECONDS = 3  # that answers have to end in, when the server is stopped
 CLOSES = (b"connection", b"close")
 LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1"}
-NOT_HTTP = RequestRefused(400, "This is no HTTP request.", code="not_http")
+NOT_HTTP = RequestRefused(400, "This is not an HTTP request.", code="not_http")
 
 
 class Protocol(H11Protocol):
@@ -74,7 +74,7 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - the library's words are not ours
-        """Says that it was no HTTP, if nothing was sent yet, and closes the line."""
+        """Says that it was not HTTP, if nothing was sent yet, and closes the line."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = ENCODE(NOT_HTTP.body)
             headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
@@ -164,7 +164,7 @@ def bind(host: str, port: int) -> socket.socket:
         bound = socket.socket(family, socket.SOCK_STREAM)
     except OSError as fault:
         raise UsageError(
-            f"'{host}' is no address of this machine ({fault.strerror}).", hint="Use --host 127.0.0.1."
+            f"'{host}' is not an address of this machine ({fault.strerror}).", hint="Use --host 127.0.0.1."
         ) from fault
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -172,8 +172,8 @@ def bind(host: str, port: int) -> socket.socket:
         bound.listen(BACKLOG)
     except OSError as fault:
         bound.close()
-        reason = f"Port {port} of {host} cannot be listened on ({fault.strerror})."
-        raise UsageError(reason, hint="See what runs: localspec ps. Or choose another: --port N") from fault
+        reason = f"Cannot listen on port {port} of {host} ({fault.strerror})."
+        raise UsageError(reason, hint="See what is running: localspec ps. Or choose another: --port N") from fault
     bound.setblocking(False)
     return bound
 

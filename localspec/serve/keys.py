@@ -13,7 +13,7 @@ LONGEST = 1024
 
 
 def find_key(file: Path | None) -> str | None:
-    """The key of this file, else of the environment; UsageError where it is none or others could read it."""
+    """The key of this file, else of the environment; UsageError if it is not a key, or others could read it."""
     if file is not None:
         return checked(read(file), f"the file '{file}'")
     given = os.environ.get(VARIABLE)

@@ -51,7 +51,7 @@ def check_framing(headers: Headers) -> None:
     """Refuses a body with two lengths: a proxy might take the other one, and let a second request through in it."""
     names = {name for name, _ in headers}
     if {b"content-length", b"transfer-encoding"} <= names:
-        raise RequestRefused(400, "A body has one length: Content-Length, or chunks.", code="not_http")
+        raise RequestRefused(400, "A body must have one length: Content-Length, or chunks.", code="not_http")
 
 
 def values(headers: Headers, name: bytes) -> list[str]:
@@ -62,7 +62,7 @@ def check_host(rules: Rules, hosts: list[str]) -> str:
     """The Host as it was sent, if its name is one of ours. The port is not compared: it stops no attack, and would
     break a tunnel."""
     if len(hosts) != 1:
-        raise RequestRefused(400, "A request has one Host header.", code="host")
+        raise RequestRefused(400, "A request must have one Host header.", code="host")
     name = host_name(hosts[0])
     if not name or name not in LOCAL_NAMES | rules.hosts:
         raise RequestRefused(403, "This host name is not served. Start the server with: --allow-host NAME", code="host")
@@ -70,7 +70,7 @@ def check_host(rules: Rules, hosts: list[str]) -> str:
 
 
 def host_name(host: str) -> str:
-    """The name of a Host header, in lower case and without one dot at its end; "" where it is no name."""
+    """The name of a Host header, in lower case and without one dot at its end; "" if it is invalid."""
     found = HOST.fullmatch(host)
     return found["name"].lower().removesuffix(".") if found else ""
 
@@ -80,7 +80,7 @@ def check_origin(rules: Rules, origins: list[str], host: str) -> None:
     own = {f"http://{host}".lower(), f"https://{host}".lower()}
     for origin in origins:
         if origin.lower() not in own | rules.origins:
-            message = "Web pages of this origin may not ask. Start the server with: --cors ORIGIN"
+            message = "Requests from web pages of this origin are refused. Start the server with: --cors ORIGIN"
             raise RequestRefused(403, message, code="origin")
 
 

@@ -40,14 +40,14 @@ class Address:
 def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...], key: str | None) -> Rules:
     """The rules that were asked for; UsageError where others could reach the server without a key."""
     if not is_host(address.host):
-        raise UsageError(f"'{address.host[:100]}' is no address.", hint="Use --host 127.0.0.1.")
+        raise UsageError(f"'{address.host[:100]}' is not an address.", hint="Use --host 127.0.0.1.")
     check_reach(address.host, key)
     names = {host_name(host) for host in hosts}
     if "" in names:
         raise UsageError("--allow-host takes a name such as box.local.", hint="Give it without http:// and path.")
     for origin in origins:
         if origin in ("*", "null") or "://" not in origin or origin.count("/") != 2:
-            raise UsageError(f"'{origin[:100]}' is no origin.", hint="Give one as http://localhost:3000.")
+            raise UsageError(f"'{origin[:100]}' is not an origin.", hint="Give one as http://localhost:3000.")
     own = set() if is_wildcard(address.host) else {host_name(bracketed(address.host))}
     return Rules(frozenset(names | own) - LOCAL_NAMES - {""}, frozenset(map(str.lower, origins)), key)
 

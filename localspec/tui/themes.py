@@ -19,6 +19,7 @@ from localspec.core.strict_toml import shallow
 
 STYLES = {"none", "bold", "dim", "italic", "underline", "strike", "reverse"}
 DEFAULT = UiTable().theme
+QUIET = "$foreground-muted"  # of what is read last
 
 
 class ThemeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -93,7 +94,7 @@ def user_themes(folder: Path) -> tuple[list[Theme], list[Notice]]:
 
 
 def read_theme(file: Path) -> Theme:
-    """ValueError where a colour is none: it would end the chat as soon as the theme is chosen."""
+    """ValueError for an invalid colour: it would end the chat as soon as the theme is chosen."""
     written = msgspec.toml.decode(shallow(read_small(file).decode("utf-8")), type=ThemeFile)
     if not written.name.isprintable() or "," in written.name or not written.name.strip():
         raise ValueError("its name is empty or has a comma or a control character")
@@ -149,7 +150,7 @@ def unknown(table: ProvenanceTable, variables: Mapping[str, str]) -> list[str]:
 
 
 def colour(wanted: str, variables: Mapping[str, str]) -> str:
-    """The colour without its opacity, which shows a token's position in the draft; "" if it is none."""
+    """The colour without its opacity, which shows a token's position in the draft; "" if it is invalid."""
     value = (variables.get(wanted[1:], "") if wanted.startswith("$") else wanted).partition(" ")[0]
     try:
         Color.parse(value)

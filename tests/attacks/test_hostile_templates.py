@@ -69,7 +69,7 @@ def test_a_template_cannot_reach_out_of_its_sandbox(
 
 
 WIDE = "{% set ns = namespace(x='ab', y=['ab']) %}{% for i in range(60) %}{% set STEP %}{% endfor %}{{ ns.x | length }}"
-MEMORY, TIME, ENDLESS = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds", "does not stop writing"
+MEMORY, TIME, ENDLESS = r"needs more than \d+ MB of memory", r"needs more than \d+ seconds", "never ends"
 TOO_MUCH = f"{MEMORY}|{TIME}|{ENDLESS}"  # whichever comes first
 BOMBS = {  # template: what is said of it
     "{{ 'a' * 10**8 }}": TOO_MUCH,
@@ -121,8 +121,8 @@ BOMBS = {  # template: what is said of it
     "{{ strftime_now(1) }}": "must be str",
     "{{ messages | tojson(indent=[]) }}": "fails: ",
     "{{ '\\ud800' | tojson }}{{ raise_exception() }}": "fails: |refuses",
-    "": "renders this conversation as nothing",
-    "{{ ''.__class__ }}": "renders this conversation as nothing",
+    "": "returns an empty text for this conversation",
+    "{{ ''.__class__ }}": "returns an empty text for this conversation",
 }
 
 

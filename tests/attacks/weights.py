@@ -311,7 +311,7 @@ NUMBERS: Attacks = {
 }
 EXTRA = "model.layers.0.mlp.adapter.weight"
 SHAPES: Attacks = refused(
-    "The checkpoint has a tensor its config does not explain: ",
+    "The checkpoint has a tensor that its config does not explain: ",
     {"a tensor too many": (one_added(EXTRA, torch.zeros(2, 2)), f"'{EXTRA}'.")},
     hint=ELSE,
 ) | refused(

@@ -465,7 +465,7 @@ def test_fp32_that_does_not_fit_beside_the_peer_is_left_out_and_said(folder: Pat
     monkeypatch.setattr(transformers_peer, "contenders", lambda *_: [])
     made = bench(folder / "tiny", draft="off", against="transformers")
     assert [row.quant for row in made.rows()] == ["int8"]
-    assert made.notes == ("Ours in fp32 is left out: Not enough memory for tiny in fp32.",)
+    assert made.notes == ("localspec in fp32 is left out: Not enough memory for tiny in fp32.",)
 
 
 @pytest.fixture

@@ -254,7 +254,7 @@ def test_a_result_belongs_to_these_weights_whatever_the_count_of_threads(tmp_pat
 # --- who is overruled
 
 
-def chosen(asked: str | EarlyExit, draft: DraftEntry | None, known: Calibration) -> draft_choice.Choice:
+def chosen(asked: str | EarlyExit, draft: DraftEntry | None, known: Calibration) -> draft_choice.DrafterChoice:
     return draft_choice.choose(asked, replace(ENTRY, draft=draft), open_snapshot(ENTRY.path, "guide"), CATALOG, known)
 
 

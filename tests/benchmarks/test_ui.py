@@ -30,7 +30,7 @@ from localspec.core.events import Done, Step
 from localspec.core.requests import GenerateRequest, LoadRequest, Message
 from localspec.history import History
 from localspec.hub import process
-from localspec.hub.queue import Download, Downloads
+from localspec.hub.queue import Download, DownloadQueue
 from localspec.hub.records import AskPull, Go, PullRequest
 from localspec.tui.screens.models import KEYS
 from tests.support.chat_stage import HELLO, Stage
@@ -152,7 +152,7 @@ def test_the_download_that_a_chat_is_measured_with_is_one_for_the_real_queue(mon
     """Through the real pipe, decoder and throttle."""
     monkeypatch.setattr(process, "CHILD", BUSY_HUB)
     heard: list[Download] = []
-    queue = Downloads(heard.append)
+    queue = DownloadQueue(heard.append)
     try:
         queue.add(PullRequest("org/model"))
         until = monotonic() + 60
@@ -177,7 +177,7 @@ def test_every_report_of_that_download_changes_what_is_shown():
 def test_a_download_is_never_complete_however_long_the_measurement_is(monkeypatch: pytest.MonkeyPatch):
     """Another takes its turn half-way."""
     PacedHub({AskPull: [[a_plan()]], Go: [[Event()]]}).install(monkeypatch)
-    queue, numbers = Downloads(lambda _: None), itertools.count()
+    queue, numbers = DownloadQueue(lambda _: None), itertools.count()
     names = lambda: [item.request.repo for item in queue.items]  # noqa: E731
     try:
         keep_downloading(queue, numbers)

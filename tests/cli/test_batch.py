@@ -206,9 +206,9 @@ def test_ctrl_c_keeps_what_is_ready_and_says_how_to_go_on(
         (b"{", "it is not JSON"),
         (b"\xff", "it is not JSON"),
         (b"[" * 100_000, "it is not JSON"),
-        (b"[1]", "it is JSON, but no {…} with a prompt"),
+        (b"[1]", "it is JSON, but not an object such as"),
         (b'{"promt": "a"}', f"there is no field 'promt', only {', '.join(WORDS)}"),
-        (b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}', "it has a prompt and messages, too"),
+        (b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}', "it has both a prompt and messages"),
         (b'{"id": 1}', "it has neither a prompt nor messages"),
         (b'{"prompt": " "}', "its prompt is empty"),
         (b'{"prompt": 1}', "'prompt' is not a text"),
@@ -344,4 +344,4 @@ def test_a_count_that_is_none_is_refused(localspec: Program, asked: Path, count:
 def test_what_goes_with_a_batch_alone_is_refused_without(localspec: Program, more: tuple[str, str]):
     code, _, err = localspec("run", "guide", "hi", *more)
     assert code == 2
-    assert f"{more[0]} goes with --batch" in err
+    assert f"{more[0]} needs --batch" in err

@@ -176,7 +176,7 @@ BAD = {
     "beams that sample": (
         ("run", "@tiny", "hi", "--beams", "2", "--top-p", "0.5"),
         2,
-        "so top_p has no meaning. Leave out",
+        "so top_p has no effect. Leave out",
     ),
     "raw and system": (
         ("run", "@tiny", "hi", "--raw", "--system", "Be odd."),

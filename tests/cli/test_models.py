@@ -362,7 +362,7 @@ def test_verify_files_names_the_file_that_is_wrong(localspec: Program, fetched: 
     code, out, err = localspec("verify-files", "maker/tiny")
     assert code == 7
     assert re.search(r"^model\.safetensors +wrong", out, re.MULTILINE)
-    assert "error: model.safetensors: not the bytes that were promised." in err
+    assert "error: model.safetensors: not the bytes that the hub has." in err
     assert localspec("verify-files", "maker/tiny", "--json")[0] == 7
 
 

@@ -233,7 +233,7 @@ def test_waiting_looks_again_and_goes_on_when_the_gate_opens(
 
 
 AWAY = (
-    HubAway("The hub has a fault of its own (status 503).", hint="Wait a minute."),
+    HubAway("The hub has a problem of its own (status 503).", hint="Wait a minute."),
     HubAway("There is no route to the hub.", hint="Check the connection."),
     HubAway("The hub stopped answering (30 s).", hint="Repeat the command to go on."),
 )
@@ -252,7 +252,7 @@ def test_a_wait_for_a_gate_outlasts_a_hub_that_is_away(
     assert slept == [session.GATE_SECONDS] * 6
     assert err.count("Access is still checked") == 2
     assert (
-        "warning: The hub has a fault of its own (status 503). Access is still checked every 10 minutes."
+        "warning: The hub has a problem of its own (status 503). Access is still checked every 10 minutes."
         in " ".join(err.split())
     )
     assert out.count("its authors have not answered yet") == 1

@@ -350,7 +350,7 @@ def test_weights_that_are_gone_are_missing_and_fetched_again(hub: FakeHub, local
     code, out, err = localspec("verify-files", LAYERSKIP)
     assert code == 7
     assert re.search(r"^model\.safetensors +missing +it came with the download$", out, re.MULTILINE)
-    assert "error: model.safetensors: missing. Fetch it again, alone" in err
+    assert "error: model.safetensors: missing. Fetch only these files again" in err
     hub.forget()
     assert localspec("verify-files", LAYERSKIP, "--fetch")[0] == 0
     assert weights.exists()

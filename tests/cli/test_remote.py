@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from click.testing import CliRunner, Result
@@ -18,7 +19,7 @@ from localspec.core import paths
 from localspec.core.errors import AccessDenied, LocalspecError, UsageError
 from localspec.core.events import SpecCard, Stats
 from localspec.models.catalog import Catalog
-from localspec.models.catalog_file import RemoteTable
+from localspec.models.catalog_file import RemoteTable, ServerKind
 from localspec.remote import discovery
 from localspec.remote.discovery import look
 from localspec.remote.kinds import KINDS
@@ -139,10 +140,8 @@ def test_find_on_a_quiet_machine_says_where_it_looked(monkeypatch: pytest.Monkey
     assert "No server answers on this machine. Looked at ports 11535, 8080, 8000" in run("find").output
 
 
-def test_the_kinds_of_the_command_line_are_those_that_there_are():
-    from localspec.cli import remote
-
-    assert list(KINDS) == remote.KINDS
+def test_models_toml_takes_the_kinds_that_there_are():
+    assert get_args(ServerKind) == (*KINDS,)
 
 
 # --- chat

@@ -100,9 +100,9 @@ def test_every_address_has_no_name_before_one_is_given(
     ("flags", "message"),
     [
         (["--host", "0.0.0.0"], "Other machines could reach 0.0.0.0, so clients need a key."),
-        (["--host", "300.1.1.1"], "'300.1.1.1' is no address."),
+        (["--host", "300.1.1.1"], "'300.1.1.1' is not an address."),
         (["--ttl", "soon"], "'soon' is not a duration."),
-        (["--cors", "*"], "'*' is no origin."),
+        (["--cors", "*"], "'*' is not an origin."),
         (["--allow-host", "http://x"], "--allow-host takes a name"),
         (["--key-file", "none"], "The key file 'none' cannot be read"),
         (["--port", "70000"], "70000"),
@@ -203,7 +203,7 @@ def test_stop_asks_which_of_several(localspec: Program, monkeypatch: pytest.Monk
     monkeypatch.setattr(registry, "stop", stopped.append)
     code, _, err = localspec("stop")
     assert (code, stopped) == (2, [])
-    assert "Several servers run." in err
+    assert "Several servers are running." in err
     assert localspec("stop", "other")[0] == 0
     assert stopped == both[1:]
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import localspec
 from localspec.core.errors import UsageError
-from localspec.core.requests import GenerateRequest, Message, whole
+from localspec.core.requests import SAMPLING_FIELDS, GenerateRequest, Message, whole
 
 HALF = "hi \ud800"  # of a character that UTF-16 writes in two
 
@@ -28,3 +31,20 @@ def test_every_whole_character_is_text():
 def test_what_is_typed_loses_no_whole_character():
     assert whole(f"{HALF}\U0001f980") == "hi \ufffd\U0001f980"
     assert whole("\U0001f980") == "\U0001f980"
+
+
+def test_the_sampling_options_are_listed_once():
+    """Flags, files, forms, the server's bodies and other servers' words are made from SamplingOptions."""
+    root = Path(localspec.__file__).parent
+    lists = [file for file in root.rglob("*.py") if SAMPLING_FIELDS.keys() <= names(ast.parse(file.read_text("utf-8")))]
+    assert [str(file.relative_to(root)) for file in lists] == ["core/requests.py"]
+
+
+def names(module: ast.Module) -> set[str]:
+    """Fields that a module defines, keywords that it passes and strings in it."""
+    fields = (node.target for node in ast.walk(module) if isinstance(node, ast.AnnAssign))
+    return (
+        {field.id for field in fields if isinstance(field, ast.Name)}
+        | {node.arg for node in ast.walk(module) if isinstance(node, ast.keyword) and node.arg}
+        | {node.value for node in ast.walk(module) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    )

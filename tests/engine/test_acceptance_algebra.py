@@ -1,6 +1,6 @@
 """L0: acceptance and residual give the target's law exactly, by enumeration in float64.
 
-`accept_certain` and `accept_block` are driven themselves: coins and a last draw are the only chance in them, so both
+`accept_one_hot` and `accept_block` are driven themselves: coins and a last draw are the only chance in them, so both
 are taken over. The probability of accepting is found by bisection on the coin; the law of the last draw is what
 `draw` was handed.
 """
@@ -35,7 +35,7 @@ def decide(p: Tensor, q: Tensor | None, drafted: Tensor, coin: Tensor) -> tuple[
         return probs.argmax(-1)
 
     with coins(coin), mock.patch.object(acceptance, "draw", record):
-        accepted, _ = acceptance.accept_certain(p, drafted) if q is None else acceptance.accept_block(p, q, drafted)
+        accepted, _ = acceptance.accept_one_hot(p, drafted) if q is None else acceptance.accept_block(p, q, drafted)
     return accepted, handed[0]
 
 

@@ -278,7 +278,7 @@ def test_no_weight_stays_mapped_from_its_file(tmp_path: Path):
 
 def test_a_model_that_computes_parts_otherwise_than_the_whole_is_refused(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(Layer, "get_mask_sizes", lambda self, rows: (self.filled + rows, 1))
-    with pytest.raises(EngineError, match="differently in parts than at once"):
+    with pytest.raises(EngineError, match="when a text is read in parts"):
         decoder_of(make_model("gpt_neox"))
 
 
@@ -290,7 +290,7 @@ def test_a_rollback_that_leaves_rows_behind_is_refused(monkeypatch: pytest.Monke
         self.layers[-1].filled = min(self.layers[-1].filled + 1, CONTEXT)
 
     monkeypatch.setattr(Positions, "crop", leaves_one)
-    with pytest.raises(EngineError, match="differently in parts than at once"):
+    with pytest.raises(EngineError, match="when a text is read in parts"):
         decoder_of(make_model("gpt_neox"))
 
 

@@ -114,7 +114,7 @@ def speculate(
         states = torch.stack(drafted, dim=-1)
         drafts, before = states[:, 1:], states[:, :-1]
         if greedy_draft:
-            accepted, last = acceptance.accept_certain(p[states], drafts, generator)
+            accepted, last = acceptance.accept_one_hot(p[states], drafts, generator)
         else:
             accepted, last = acceptance.accept_block(p[states], told[before], drafts, generator)
         emitted = torch.cat((drafts, drafts[:, :1]), dim=-1).scatter(-1, accepted[:, None], last[:, None])

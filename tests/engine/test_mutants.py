@@ -74,7 +74,7 @@ MUTANTS = {
         "q.gather(-1, index) / p[..., :-1, :].gather(-1, index)",
     ),
     "coins of a certain draft turned": Mutant(
-        "L0", acceptance, "accept_certain", "coin < p_drafted", "coin > p_drafted"
+        "L0", acceptance, "accept_one_hot", "coin < p_drafted", "coin > p_drafted"
     ),
     "a block that forgets what came before": Mutant("L0", acceptance, "accept_block", "scales[-1] * ratio", "ratio"),
     "a block that may gain more than all": Mutant("L0", acceptance, "accept_block", ".clamp_max(1)", ""),
@@ -96,7 +96,7 @@ MUTANTS = {
         "L0", acceptance, "accept_block", "row(p, accepted)", "row(p, (accepted - 1).clamp_min(0))"
     ),
     "bonus of a certain draft from the wrong row": Mutant(
-        "L0", acceptance, "accept_certain", "row(p, accepted)", "row(p, (accepted - 1).clamp_min(0))"
+        "L0", acceptance, "accept_one_hot", "row(p, accepted)", "row(p, (accepted - 1).clamp_min(0))"
     ),
     "bonus from the wrong row, greedy": Mutant(
         "L3", samplers.Greedy, "accept", "int(chosen[accepted])", "int(chosen[max(accepted - 1, 0)])"

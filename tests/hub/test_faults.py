@@ -102,7 +102,7 @@ def test_an_answer_without_a_code_is_judged_by_its_status(status: int, kind: typ
         (ConnectionRefusedError("x"), "no route"),
         (ssl.SSLError("x"), "no route"),
         (TimeoutError("x"), "stopped answering"),
-        (ConnectionResetError("x"), "was cut"),
+        (ConnectionResetError("x"), "was lost"),
         (KeyError("sha"), "'sha'"),
         (json.JSONDecodeError("bad", "", 0), "bad"),
     ],

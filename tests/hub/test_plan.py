@@ -182,6 +182,16 @@ def test_an_early_exit_without_a_layer_is_called_an_untested_start(tmp_path: Pat
     assert f"after layer {offer.exit_layer}, k auto (untested start" in offer_words(offer)
 
 
+def test_a_drafter_without_a_model_needs_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "models.toml").write_text(
+        'schema_version = 1\n[models.mine]\nrepo = "org/guide"\n[models.mine.draft]\nkind = "lookup"\n'
+    )
+    monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", str(tmp_path))
+    with FakeHub(guide()) as hub:
+        plan = plan_of(hub, tmp_path, "org/guide")
+    assert (offer_words(plan.offer), plan.drafter) == ("none: look-up needs no download", None)
+
+
 def test_the_catalogues_pair_comes_with_its_verdict(tmp_path: Path):
     """And both are fetched."""
     with FakeHub(guide(PAIR[0]), guide_draft(PAIR[1])) as hub:
@@ -253,9 +263,9 @@ def test_at_most_five_models_are_compared(tmp_path: Path):
 
 FAULTS = {
     "silent at the search": ("search", HANG, "The hub stopped answering"),
-    "down at the search": ("search", Answer(503), "a fault of its own"),
+    "down at the search": ("search", Answer(503), "a problem of its own"),
     "silent at a candidate": ("info", HANG, "The hub stopped answering"),
-    "down at a candidate": ("info", Answer(500), "a fault of its own"),
+    "down at a candidate": ("info", Answer(500), "a problem of its own"),
 }
 
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from localspec.core.errors import DoesNotFit, LocalspecError, PullError
 from localspec.hub import pulls
-from localspec.hub.queue import Download, Downloads, kept_downloads
+from localspec.hub.queue import Download, DownloadQueue, kept_downloads
 from localspec.hub.records import Access, Answer, AskPull, Go, Progress, PullPlan, PullRequest, Retrying
 from tests.support.paced_hub import PacedHub
 from tests.support.scripted_hub import GB, a_plan, a_pulled, a_repository, gated
@@ -32,8 +32,8 @@ def until(wanted: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def a_queue(changed: Callable[[Download], object] = lambda _: None) -> Iterator[Downloads]:
-    queue = Downloads(changed, pace=0.0)
+def a_queue(changed: Callable[[Download], object] = lambda _: None) -> Iterator[DownloadQueue]:
+    queue = DownloadQueue(changed, pace=0.0)
     try:
         yield queue
     finally:
@@ -50,7 +50,7 @@ def a_hub(
     return PacedHub(scripts).install(monkeypatch)  # type: ignore[arg-type]
 
 
-def states(queue: Downloads) -> dict[str, str]:
+def states(queue: DownloadQueue) -> dict[str, str]:
     return {item.request.repo: item.state for item in queue.items}
 
 
@@ -58,7 +58,7 @@ def asked(hub: PacedHub) -> list[str]:
     return [question.request.repo for question in hub.of(AskPull)]
 
 
-def of(queue: Downloads, repo: str) -> Download:
+def of(queue: DownloadQueue, repo: str) -> Download:
     item = queue.find(repo)
     assert item is not None
     return item

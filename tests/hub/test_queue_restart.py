@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from localspec.core.errors import HubAway
 from localspec.hub import blobs, pulls
-from localspec.hub.queue import Download, Downloads, kept_downloads
+from localspec.hub.queue import Download, DownloadQueue, kept_downloads
 from localspec.hub.records import AskPull, Go, Progress, PullRequest, RemoteFile, Repository, Retrying
 from tests.support.paced_hub import PacedHub
 from tests.support.scripted_hub import GB, a_plan, a_pulled, a_repository
@@ -22,7 +22,7 @@ HALF = Progress(ONE, "downloading", 2 * GB, 4 * GB, bytes_per_second=88e6, eta_s
 UNREACHABLE = HubAway("There is no route to the hub.", hint="Check the connection.")
 OF_THE_HUB = (
     UNREACHABLE,
-    HubAway("The hub has a fault of its own (status 503).", hint="Wait a minute."),
+    HubAway("The hub has a problem of its own (status 503).", hint="Wait a minute."),
     HubAway("The download stopped: the hub answered 503."),
     HubAway("The hub stopped answering (30 s).", hint="Repeat the command to go on."),
 )
@@ -59,7 +59,7 @@ def test_after_a_kill_it_shows_the_bytes_that_are_on_the_disk():
     repository = one_file(ONE, "a")
     begun(repository, request)
     has_bytes(repository, 3_000)
-    queue = Downloads(lambda _: None)
+    queue = DownloadQueue(lambda _: None)
     queue.find_unfinished()
     queue.close()
     assert [(item.state, item.done, item.total) for item in queue.items] == [("paused", 3_000, SIZE)]
@@ -76,7 +76,7 @@ def test_a_pair_is_one_download_with_the_bytes_of_both(is_known: bool):
     for repository, count in ((target, 2_000), (drafter, 1_000)):
         begun(repository, request)
         has_bytes(repository, count)
-    queue = Downloads(lambda _: None)
+    queue = DownloadQueue(lambda _: None)
     queue.find_unfinished()
     assert [(item.done, item.total) for item in queue.items] == [(3_000, 2 * SIZE)]
     pulls.finish(target)
@@ -99,7 +99,7 @@ def test_each_file_of_a_gguf_repository_is_a_download_of_its_own():
     assert {(one.name, one.done, one.total) for one in pulls.unfinished()} == {
         (f"{ONE}:Q4_0", 1_000, SIZE), (f"{ONE}:Q8_0", 1_000, SIZE), (f"{ONE}@v1", 1_000, SIZE)
     }  # fmt: skip
-    queue = Downloads(lambda _: None)
+    queue = DownloadQueue(lambda _: None)
     queue.find_unfinished()
     assert {item.key for item in queue.items} == {f"{ONE}:Q4_0", f"{ONE}:Q8_0", f"{ONE}@v1"}
     queue.drop(f"{ONE}@v1")
@@ -112,7 +112,7 @@ def test_each_file_of_a_gguf_repository_is_a_download_of_its_own():
 
 def test_what_has_come_is_kept_when_the_program_ends(monkeypatch: pytest.MonkeyPatch):
     PacedHub({AskPull: [[a_plan()]], Go: [[replace(HALF, done=GB), HALF, Event()]]}).install(monkeypatch)
-    queue = Downloads(lambda _: None, pace=0.0)
+    queue = DownloadQueue(lambda _: None, pace=0.0)
     queue.add(PullRequest(ONE))
     until(lambda: queue.items[0].done == 2 * GB)
     queue.close()
@@ -128,7 +128,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_again_after_r_too(monkeypatch: py
     )
     hub.install(monkeypatch)
     heard: list[Download] = []
-    queue = Downloads(heard.append, pace=0.0, waits=(0.001,))
+    queue = DownloadQueue(heard.append, pace=0.0, waits=(0.001,))
     queue.add(PullRequest(ONE))
     until(lambda: queue.items[0].state == "retrying")
     queue.go_on(ONE)
@@ -142,7 +142,7 @@ def test_a_hub_that_cannot_be_reached_is_asked_again_after_r_too(monkeypatch: py
 @pytest.mark.parametrize("end", ["pause", "drop", "r", "close"])
 def test_a_wait_for_the_hub_is_ended_by_any_key(end: str, monkeypatch: pytest.MonkeyPatch):
     hub = PacedHub({AskPull: [[UNREACHABLE], [a_plan()]], Go: [[Event()]]}).install(monkeypatch)
-    queue = Downloads(lambda _: None, waits=(LONGEST * 10,))
+    queue = DownloadQueue(lambda _: None, waits=(LONGEST * 10,))
     queue.add(PullRequest(ONE))
     until(lambda: queue.items[0].state == "retrying")
     match end:
@@ -167,7 +167,7 @@ def test_a_wait_for_the_hub_is_ended_by_any_key(end: str, monkeypatch: pytest.Mo
 def test_with_the_network_switched_off_nothing_is_asked_again(monkeypatch: pytest.MonkeyPatch):
     PacedHub({AskPull: [[UNREACHABLE]]}).install(monkeypatch)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    queue = Downloads(lambda _: None)
+    queue = DownloadQueue(lambda _: None)
     queue.add(PullRequest(ONE))
     until(lambda: queue.items[0].state == "failed")
     queue.close()

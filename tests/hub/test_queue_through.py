@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from localspec.hub.queue import Download, Downloads
+from localspec.hub.queue import Download, DownloadQueue
 from localspec.hub.records import PullRequest
 from localspec.models import hub_cache
 from tests.support.fake_hub import HANG, FakeHub
@@ -37,7 +37,7 @@ def test_a_hub_that_goes_silent_and_comes_back_is_asked_again(hub: FakeHub, wher
         hub.always("info", HANG)
     else:
         hub.switches.hold_after, hub.switches.only = MEBI, WEIGHTS
-    queue = Downloads(changed, waits=(WAIT,), silence=SILENCE)
+    queue = DownloadQueue(changed, waits=(WAIT,), silence=SILENCE)
     queue.add(PullRequest(NAME, draft="none"))
     assert ended.wait(LONGEST)
     queue.close()

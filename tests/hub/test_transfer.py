@@ -183,7 +183,7 @@ def test_a_server_that_ignores_the_range_does_not_move_the_bar_back(hub: FakeHub
 def test_a_length_that_is_too_short_still_ends_in_the_right_bytes(hub: FakeHub):
     """Check 4: each answer says less than there is, and the rest is asked for."""
     hub.switches.length_off_by = -1000
-    with pytest.raises(PullError, match="The download stopped: the line was cut"):
+    with pytest.raises(PullError, match="The download stopped: the connection was lost"):
         transferred()
     assert not blobs.blob(NAME, LARGE).exists()
     hub.switches.length_off_by = 0

@@ -24,7 +24,7 @@ from localspec.loading.plan_request import PlanRequest
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import drafter_setup
 from localspec.runtime.api import LLM, load_events
-from localspec.runtime.draft_choice import Choice
+from localspec.runtime.draft_choice import DrafterChoice
 from localspec.runtime.open_target import plan_request
 from tests.support.models import save_snapshot
 from tests.support.second_device import SecondDevice
@@ -122,9 +122,9 @@ def test_it_is_placed_before_the_layers_of_a_target_on_the_gpu(target: Snapshot,
 
 @pytest.mark.usefixtures("gpu")
 def test_who_names_the_cpu_has_everything_on_the_cpu(draft: Snapshot):
-    drafts, exits = Choice("model", snapshot=draft), Choice("early-exit", exit_layer=2)
+    drafts, exits = DrafterChoice("model", snapshot=draft), DrafterChoice("early-exit", exit_layer=2)
 
-    def known(choice: Choice, device: str) -> tuple[str, bool]:
+    def known(choice: DrafterChoice, device: str) -> tuple[str, bool]:
         request = plan_request(WeightOptions("int4", device), choice)
         return request.device, request.gpu_bytes is not None
 
@@ -139,7 +139,7 @@ def test_a_gpu_that_cannot_be_used_is_none(draft: Snapshot, monkeypatch: pytest.
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", taken)
-    request = plan_request(WeightOptions("int4"), Choice("model", snapshot=draft))
+    request = plan_request(WeightOptions("int4"), DrafterChoice("model", snapshot=draft))
     assert (request.device, request.gpu_bytes) == ("cpu", None)
 
 

@@ -318,7 +318,7 @@ def test_a_tensor_is_named_in_part_and_with_a_way_on():
 
 def test_a_model_that_makes_embeddings_is_called_so():
     reader = Reader(Memory({"embed_tokens.weight": torch.zeros(4, 2)}))
-    with pytest.raises(CheckpointError, match=r"makes embeddings .* 'embed_tokens.weight'") as met:
+    with pytest.raises(CheckpointError, match=r"embedding model .* 'embed_tokens.weight'") as met:
         reader.check("model.embed_tokens.weight", (4, 2))
     assert "Download" not in met.value.hint
 

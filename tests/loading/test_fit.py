@@ -101,7 +101,7 @@ def test_what_the_model_cannot_have_is_refused(target: Snapshot):
         fit_report(target, PlanRequest(WeightOptions("q9")))
     with pytest.raises(UsageError, match="outside what guide was made for"):
         fit_report(target, PlanRequest(WeightOptions(ctx=10**6)))
-    with pytest.raises(UsageError, match="not a size of memory"):
+    with pytest.raises(UsageError, match="not a memory size"):
         request_here(WeightOptions(max_memory="much"))
 
 

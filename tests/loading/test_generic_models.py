@@ -112,8 +112,8 @@ def test_it_drafts_for_our_own_decoder_and_the_other_way_round(models: Path, tar
 @pytest.mark.parametrize(
     ("family", "quant", "says"),
     [
-        ("gpt2", "int4", "does not know models of type 'gpt2'"),
-        ("gpt2", "int8", "does not know models of type 'gpt2'"),
+        ("gpt2", "int4", "does not run models of type 'gpt2'"),
+        ("gpt2", "int8", "does not run models of type 'gpt2'"),
         ("mamba", "nf4", "run in floats only"),
     ],
 )

@@ -396,8 +396,8 @@ def test_a_named_format_does_not_go_down_the_ladder(folder: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["--max-memory", "8 cows"], 2, ["'8 cows' is not a size", "--max-memory 8GB"]),
-        (["--max-memory", "8"], 2, ["is not a size"]),
+        (["--max-memory", "8 cows"], 2, ["'8 cows' is not a memory size", "--max-memory 8GB"]),
+        (["--max-memory", "8"], 2, ["is not a memory size"]),
         (["--max-memory", "1MB"], 5, ["even with", "--max-memory is 1 MB", "a larger --max-memory"]),
         (["--max-memory", "1MB", "--device", "offload"], 5, ["--max-memory is 1 MB", "a larger --max-memory"]),
         (["--max-memory", "1MB", "--quant", "fp32"], 5, ["--max-memory is 1 MB", "a larger --max-memory"]),
@@ -451,7 +451,7 @@ def test_a_rate_is_read():
 
 
 def test_python_takes_a_limit_too(folder: Path):
-    with pytest.raises(LocalspecError, match="is not a size"):
+    with pytest.raises(LocalspecError, match="is not a memory size"):
         localspec.load(str(folder), max_memory="lots")
 
 

@@ -115,7 +115,7 @@ def test_a_file_of_a_model_is_that_model(tmp_path: Path, monkeypatch: pytest.Mon
     with pytest.raises(CheckpointError, match=r"no config\.json beside it"):
         resolve("bare/model.safetensors")
     monkeypatch.chdir(bare)
-    with pytest.raises(NotDownloaded, match=r"notes.txt is no model that localspec reads\. Use a GGUF file"):
+    with pytest.raises(NotDownloaded, match=r"notes.txt is not a model that localspec can read\. Use a GGUF file"):
         resolve("notes.txt")
     monkeypatch.chdir(whole)
     assert resolve("model-00001-of-00002.safetensors").name == "whole"
@@ -303,7 +303,7 @@ MISTAKES = {
     "schema_version = 1\n[modles.x]\npath = 'a'": "did you mean 'models'",
     "schema_version = 1\n[models.x]\nrepo = 'a/b'\nrevision = 'main'": "revision",
     "schema_version = 1\n[models.x]\nrepo = 'a/b'\ngated = 'perhaps'": "gated",
-    "schema_version = 1\n[mine]\npath = 'a'": r"\[mine\] is no table of this file\. Write \[models\.mine\]\.",
+    "schema_version = 1\n[mine]\npath = 'a'": r"\[mine\] is not a known table\. Write \[models\.mine\]\.",
     "schema_version = 1\n[models.x]": "exactly one of repo and path",
     "schema_version = 1\n[models.x]\npath = 'a'\nrepo = 'b/c'": "exactly one of repo and path",
     "schema_version = 1\n[models.x]\npath = 1": "Expected `str",

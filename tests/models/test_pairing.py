@@ -13,7 +13,7 @@ from localspec.core.errors import CheckpointError
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.pairing import compare, probe_lines
 from localspec.models.sandbox_jobs import TokenizerText, Verdict
-from localspec.runtime.draft_choice import Choice, paired
+from localspec.runtime.draft_choice import DrafterChoice, paired
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import byte_level, gpt2_like, llama2_like, llama3_like, unigram_like, wordpiece_like
 from tests.support.two_tongues import unigram
@@ -117,8 +117,16 @@ TRANSLATED = {
     "a normaliser that keeps plain text": (gpt2_like, lambda: unigram(nfkc=True)),
 }
 LOSSY = {
-    "a vocabulary that lacks letters": (unigram_like, gpt2_like, "the target's changes the text that it reads"),
-    "a normaliser that changes plain text": (gpt2_like, lower_case, "the draft's changes the text that it reads"),
+    "a vocabulary that lacks letters": (
+        unigram_like,
+        gpt2_like,
+        "the target's tokenizer changes the text that it reads",
+    ),
+    "a normaliser that changes plain text": (
+        gpt2_like,
+        lower_case,
+        "the draft's tokenizer changes the text that it reads",
+    ),
     "another decoder": (gpt2_like, other_decoder, "the draft's tokens are not bytes of the text"),
     "blanks that depend on the next token": (
         wordpiece_like,
@@ -172,11 +180,11 @@ def test_a_draft_with_other_control_tokens_may_draft_and_it_is_said(tmp_path: Pa
     for side in ("target", "draft"):
         save_snapshot(tmp_path / side, with_added(special=True, content=f"<|{side}|>"))
     target, draft = (open_snapshot(tmp_path / side, side) for side in ("target", "draft"))
-    choice = paired(Choice("model"), draft, target)
+    choice = paired(DrafterChoice("model"), draft, target)
     assert choice.kind == "model"
     assert choice.notice is not None
     assert choice.notice.message.startswith("'draft' and 'target' have the same tokens but for a control token (id")
-    itself = paired(Choice("model"), target, target).notice
+    itself = paired(DrafterChoice("model"), target, target).notice
     assert itself is not None
     assert itself.message.startswith("target drafts for itself")
 

@@ -210,7 +210,7 @@ def test_what_a_server_cannot_do_is_said_before_it_is_asked():
     cut = GenerateRequest(messages=(Message("user", "a"), Message("assistant", "b")), continues=True)
     with talk(serving("nobody", Answer(OK))) as with_server:
         with_server.open()
-        assert "cannot go on with an answer" in failure_of(with_server.ask(cut)).message
+        assert "cannot continue an answer" in failure_of(with_server.ask(cut)).message
         with_server.engine.change_drafter(ChangeDrafter())
         assert failure_of(with_server.rest()).message == "The server chooses its drafter."
         assert with_server.server.questions == []
@@ -306,7 +306,7 @@ def test_a_redirect_is_not_followed_and_no_key_goes_along(monkeypatch: pytest.Mo
         there = Answer([], 307, headers={"Location": f"{elsewhere.url}/v1/models"}, length=0)
         with stand_in({"GET /v1/models": there, "POST /v1/chat/completions": there}) as server:
             failure = opened(server.url, key_env="THE_KEY")
-        assert f"sends on to {elsewhere.url}/v1/models, which is not followed" in failure.message
+        assert f"redirects to {elsewhere.url}/v1/models, which localspec does not follow" in failure.message
         assert elsewhere.asked == []
 
 
@@ -328,7 +328,7 @@ def test_without_a_key_none_is_sent(monkeypatch: pytest.MonkeyPatch):
         assert not any("Authorization" in one.headers for one in with_server.server.asked)
 
 
-@pytest.mark.parametrize(("value", "sentence"), [("", "is not set"), ("a\r\nX-Evil: 1", "holds what no key can be")])
+@pytest.mark.parametrize(("value", "sentence"), [("", "is not set"), ("a\r\nX-Evil: 1", "cannot be a key")])
 def test_a_key_that_is_missing_or_none_is_refused_before_a_word_is_sent(
     value: str, sentence: str, monkeypatch: pytest.MonkeyPatch
 ):

@@ -257,7 +257,7 @@ def test_what_a_draft_model_reads_of_the_prompt_is_time_of_the_prompt(models: Pa
 @pytest.mark.parametrize("content", [None, 3, [{"type": "text", "text": "hi"}]])
 def test_a_message_that_is_no_text_is_refused(content: object, llm: LLM):
     """Nobody means Python's way of writing it."""
-    with pytest.raises(UsageError, match="A message's content is text") as met:
+    with pytest.raises(UsageError, match="A message's content must be text") as met:
         llm.generate([{"role": "user", "content": content}])
     assert met.value.hint
 
@@ -365,7 +365,7 @@ def test_retry_answers_the_last_turn_again_from_the_cache(llm: LLM):
     assert again.text == first.text
     assert again.stats.prompt_n - again.stats.cached_n <= 1
     assert [message.role for message in chat.messages] == ["user", "assistant"]
-    with pytest.raises(UsageError, match="nothing to answer"):
+    with pytest.raises(UsageError, match="no answer to regenerate"):
         llm.chat().retry()
 
 

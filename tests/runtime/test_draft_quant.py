@@ -92,7 +92,7 @@ def test_without_the_flag_it_is_as_it_was(models: Path):
     [
         ("draft", "q4", "cpu", "There is no weight format 'q4'"),
         ("draft", "int4", "cuda", "run on a CPU only"),
-        ("gpt2", "int8", "cpu", "does not know models of type 'gpt2'"),
+        ("gpt2", "int8", "cpu", "does not run models of type 'gpt2'"),
     ],
 )
 def test_a_format_that_the_draft_cannot_have_is_refused(draft: str, asked: str, device: str, said: str, models: Path):

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import torch
 
+import localspec
 from localspec.bench.drafters import drafts
 from localspec.core.errors import CatalogError, UsageError
 from localspec.core.events import SpecCard
 from localspec.core.requests import DraftModel, DraftRequest, EarlyExit, LoadRequest
 from localspec.engine.drafters import table
 from localspec.engine.drafters.empty import empty
-from localspec.engine.drafters.table import DRAFTERS, DrafterRow
+from localspec.engine.drafters.table import DRAFTERS, MODEL, DrafterRow
 from localspec.engine.protocols import Choice, Draft, Offer, Resident
 from localspec.engine.session import Session
 from localspec.models.catalog import Catalog, DraftEntry, Entry
@@ -181,3 +183,17 @@ def test_a_draft_in_models_toml_that_cannot_be_one_is_refused(lines: str, fault:
         check_entry(Catalog.load(file).resolve("x"))
     assert caught.value.message.startswith("models.toml: ")
     assert caught.value.hint
+
+
+def test_a_drafters_name_is_spelled_in_its_row_and_its_file():
+    """And where a room below the engine, or beside it, has a word of its own for one: Python's records, the section
+    [lookup], and a mark in the history."""
+    root = Path(localspec.__file__).parent
+    others = {"config/tables.py", "core/requests.py", "history/text/marks.py"}
+    spelled = {
+        str(file.relative_to(root))
+        for file in root.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in {*DRAFTERS} - {MODEL.name}
+    }
+    assert {file for file in spelled if not file.startswith("engine/drafters/")} == others

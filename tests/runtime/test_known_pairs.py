@@ -12,7 +12,7 @@ from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import pairs
-from localspec.runtime.draft_choice import Choice, choose
+from localspec.runtime.draft_choice import DrafterChoice, choose
 from localspec.runtime.known_pairs import PULLED
 from localspec.runtime.local_models import known_pairs, on_disk
 from localspec.runtime.pairs import pair
@@ -41,7 +41,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
     fetch("org/small", GUIDE / "draft")
 
 
-def chosen(draft: str = "auto") -> Choice:
+def chosen(draft: str = "auto") -> DrafterChoice:
     catalog = Catalog.load()
     entry = catalog.resolve("org/big")
     return choose(draft, entry, open_snapshot(entry.path, "org/big"), catalog)

@@ -14,7 +14,7 @@ from localspec.core import paths
 from localspec.core.errors import CheckpointError, IncompatiblePair
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import draft_choice, pairs
-from localspec.runtime.draft_choice import Choice, paired
+from localspec.runtime.draft_choice import DrafterChoice, paired
 from localspec.runtime.pairs import Candidate, PairVerdict, candidates, pair, ranked
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import gpt2_like, llama3_like, wordpiece_like
@@ -97,22 +97,22 @@ def test_the_notice_at_loading_is_of_the_same_verdict(
     ):
         assert not pair(target, drafter).ok
         with pytest.raises(IncompatiblePair, match=f"^'{drafter.name}' .*{words}"):
-            paired(Choice("model"), drafter, target)
+            paired(DrafterChoice("model"), drafter, target)
     unreadable = open_snapshot(broken, "broken")
     assert not pair(target, unreadable).ok
     with pytest.raises(CheckpointError, match=r"broken/tokenizer\.json is not a working tokenizer"):
-        paired(Choice("model"), unreadable, target)  # its files are at fault, as of any model
-    same = paired(Choice("model"), draft, target)
+        paired(DrafterChoice("model"), unreadable, target)  # its files are at fault, as of any model
+    same = paired(DrafterChoice("model"), draft, target)
     assert (same.snapshot, same.notice, same.translates) == (draft, None, False)
     cousin = open_snapshot(save_snapshot(tmp_path / "cousin", gpt2_like()), "cousin")
-    translated = paired(Choice("model"), cousin, target)
+    translated = paired(DrafterChoice("model"), cousin, target)
     assert translated.translates
     assert translated.notice is not None
     assert translated.notice.level == "info"
-    assert translated.notice.message == "'cousin' has another tokenizer than 'target', so its text is translated."
+    assert translated.notice.message == "'cousin' has a different tokenizer from 'target', so its text is translated."
     few = PairVerdict("target", "draft", True, "controls-differ", "same tokens but for a control token (x)")
     monkeypatch.setattr(draft_choice, "pair", lambda *_: few)
-    notice = paired(Choice("model"), draft, target).notice
+    notice = paired(DrafterChoice("model"), draft, target).notice
     assert notice is not None
     assert notice.message == "'draft' and 'target' have the same tokens but for a control token (x)."
 

@@ -73,7 +73,7 @@ def test_the_error_of_one_is_raised_for_many_and_kept_apart_where_each_is_asked_
         answers[1].result()
     with pytest.raises(UsageError, match="no option 'colour'"):
         llm.generate_many(["a"], colour="red")
-    with pytest.raises(UsageError, match="The prompts are one text"):
+    with pytest.raises(UsageError, match="The prompts are a single text"):
         llm.generate_many("a")
 
 
@@ -96,7 +96,7 @@ def test_another_thread_does_not_go_on_with_answers_and_harms_nothing(llm: LLM):
     number, first = next(answers)
     with ThreadPoolExecutor(1) as other:
         for act in (lambda: next(answers), answers.close, llm.close):
-            with pytest.raises(UsageError, match=r"in another thread\. Go on there"):
+            with pytest.raises(UsageError, match=r"in another thread\. Continue in that thread"):
                 other.submit(act).result()
     found = {number: first.result().text} | {number: answer.result().text for number, answer in answers}
     assert [found[number] for number in range(len(asked))] == alone

@@ -245,7 +245,7 @@ def check_listed(first: Server, second: Server) -> None:
     assert {one["state"] for one in found} == {"ready"}
     which = program(second, "stop")
     assert which.returncode == 2
-    assert "Several servers run" in which.stderr
+    assert "Several servers are running" in which.stderr
 
 
 def check_silent(server: Server) -> None:

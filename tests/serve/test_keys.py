@@ -122,5 +122,5 @@ def test_an_allowed_host_is_a_name(host: str):
 
 @pytest.mark.parametrize("origin", ["*", "null", "localhost:3000", "http://localhost:3000/", "http://a/b", ""])
 def test_an_origin_is_one_site(origin: str):
-    with pytest.raises(UsageError, match="is no origin"):
+    with pytest.raises(UsageError, match="is not an origin"):
         rules_of(Address(), (), (origin,), None)

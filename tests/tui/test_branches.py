@@ -385,7 +385,7 @@ async def test_a_version_says_how_to_reach_the_others():
         await ask(stage, "one")
         assert stage.messages[1].speaker.tooltip is None
         await stage.pilot.press("ctrl+r")
-        await stage.hints("The answer before is kept as another version: Alt+↑, then [.")
+        await stage.hints("The previous answer is kept as another version: Alt+↑, then [.")
         stage.engine.permit()
         await ended(stage, 2)
         assert str(stage.messages[1].speaker.tooltip) == "Version 2 of 2: Alt+↑ goes to the message, [ ] to the others."

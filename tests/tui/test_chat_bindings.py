@@ -134,7 +134,7 @@ def test_two_ids_on_one_key_and_keys_that_change_places():
     known = {"speed": Bound(("f2",)), "tokens": Bound(("f3",)), "rejects": Bound(("shift+f3", "f15"))}
     both = remap({"speed": "f9", "tokens": "f9"}, known)
     assert both.keys == {"speed": "f9", "tokens": NO_KEY}
-    assert both.troubles == ("[keymap] tokens: f9 is speed's already.",)
+    assert both.troubles == ("[keymap] tokens: f9 already belongs to speed.",)
     assert remap({"speed": "f3", "tokens": "f2"}, known).troubles == ()
     assert remap({"close": "U"}, {"close": Bound(("q",), writes=False)}).keys == {"close": "U"}
     assert remap({"speed": "shift+f4"}, known).keys == {"speed": "shift+f4,f16,f14"}

@@ -39,8 +39,8 @@ def picky(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A command that needs one of three words, and what it was given."""
     given: list[str] = []
     pick = Command("pick", "pick one", lambda _, word: given.append(word), "a|b|bc", choices=("a", "b", "bc"))
-    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", (*COMMANDS, pick))
-    monkeypatch.setattr("localspec.tui.keys.palette.COMMANDS", (*COMMANDS, pick))
+    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", COMMANDS | {"pick": pick})
+    monkeypatch.setattr("localspec.tui.keys.palette.COMMANDS", COMMANDS | {"pick": pick})
     return given
 
 
@@ -103,11 +103,11 @@ async def test_models_of_the_hubs_cache_and_of_other_programs_are_offered_too(tm
 
 
 def test_a_whole_name_comes_before_the_longer_ones(monkeypatch: pytest.MonkeyPatch):
-    shadow = (command("keyring"), *COMMANDS)
+    shadow = {"keyring": command("keyring")} | COMMANDS
     monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", shadow)
     assert [offer.text for offer in offers("/key")] == ["/keyring", "/keys"]
     assert [offer.text for offer in offers("/keys")] == ["/keys"]
-    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", (*shadow, command("key")))
+    monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", shadow | {"key": command("key")})
     assert offers("/key")[0].text == "/key"
 
 
@@ -369,7 +369,7 @@ async def test_every_command_is_in_the_palette(picky: list[str]):
     async with open_chat(ScriptedEngine(HELLO), size=(80, 160)) as stage:
         await stage.ready()
         await stage.pilot.press("ctrl+p")
-        await stage.sees("/pick a|b|bc", "Screenshot", *(command.usage for command in COMMANDS))
+        await stage.sees("/pick a|b|bc", "Screenshot", *(command.usage for command in COMMANDS.values()))
         for textuals in ("Quit the application", "Change the current theme", "focused widget"):
             assert textuals not in stage.seen
         await stage.pilot.press(*"provenance")

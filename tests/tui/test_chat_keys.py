@@ -405,8 +405,10 @@ async def test_a_slash_begins_a_command_and_two_begin_a_message():
 
 async def test_every_command_is_one_of_the_screen():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
-        assert [c.name for c in COMMANDS if not callable(reduce(getattr, c.run.__code__.co_names, stage.chat))] == []
-    names = [name for c in COMMANDS for name in (c.name, *c.aliases)]
+        assert [
+            c.name for c in COMMANDS.values() if not callable(reduce(getattr, c.run.__code__.co_names, stage.chat))
+        ] == []
+    names = [name for c in COMMANDS.values() for name in (c.name, *c.aliases)]
     assert len(names) == len(set(names))
 
 

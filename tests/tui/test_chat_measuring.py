@@ -241,7 +241,7 @@ def test_figures_that_could_not_be_measured_are_dashes():
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["template", "bench", "fit"])
 async def test_they_are_listed_wherever_commands_are(name: str):
-    usage = next(command.usage for command in COMMANDS if command.name == name)
+    usage = COMMANDS[name].usage
     async with open_chat(ScriptedEngine(HELLO), tuning=guide(), size=(100, 140)) as stage:
         await stage.ready()
         await stage.write(f"/{name[:3]}")

@@ -612,7 +612,7 @@ async def test_what_is_loaded_is_not_loaded_again_when_it_is_picked():
         ("/model /etc", "this is not the folder of a model"),
         ("/model org/nobody", "'org/nobody' is not on this machine. Ctrl+O, Hub, finds and downloads it."),
         ("/draft nobody", "There is no model 'nobody'"),
-        ("/draft lookup:3", "This drafter takes no ':3'."),
+        ("/draft lookup:3", "This drafter takes no argument: ':3'."),
     ],
 )
 async def test_a_model_that_is_not_there_leaves_the_one_there_is(typed: str, sentence: str):

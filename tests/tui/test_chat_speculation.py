@@ -168,7 +168,7 @@ async def test_without_a_drafter_f5_shows_what_could_draft_and_others_say_where_
         await stage.until(lambda: stage.app.screen is stage.chat)
         await stage.send("/why")
         await stage.sees(
-            "×–  look-up  copies what stood in this chat before", "look-up + early exit 2  trained for early exit"
+            "×–  look-up  copies earlier text of this chat", "look-up + early exit 2  trained for early exit"
         )
         loaded: list[tuple[str, str | None]] = []
         stage.chat.models.choose = lambda model, draft=None: loaded.append((model, draft))  # type: ignore[method-assign]

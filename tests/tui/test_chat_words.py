@@ -33,9 +33,9 @@ def test_what_only_a_start_takes_is_said_to_be_for_a_start():
     shown = chat_words("Try --quant int4, --device offload or a smaller --ctx.", "^O")
     assert shown == (
         "Try /quant int4, --device offload or a smaller --ctx."
-        " (--device and --ctx go with the start: localspec chat --help)"
+        " (--device and --ctx are set at the start: localspec chat --help)"
     )
-    assert chat_words("Use a smaller --ctx.", "^O").endswith("(--ctx goes with the start: localspec chat --help)")
+    assert chat_words("Use a smaller --ctx.", "^O").endswith("(--ctx is set at the start: localspec chat --help)")
 
 
 def test_a_flag_in_a_servers_own_words_is_not_said_to_be_of_this_start():

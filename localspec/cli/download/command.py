@@ -18,6 +18,7 @@ from localspec.config.models_file import check_key, other_model, store_model
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.events import Failure
 from localspec.core.sanitize import one_line
+from localspec.engine.drafters.table import has_model
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Progress, Pulled, PullPlan
 from localspec.models.catalog import Catalog
@@ -100,7 +101,7 @@ def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, 
         return fields, None
     if offer.source == offer.UNTESTED:
         return fields, {"kind": offer.kind, "k": offer.k}
-    drawn = {"model": offer.name} if offer.kind == "model" else {"exit_layer": offer.exit_layer}
+    drawn = {"model": offer.name} if has_model(offer.kind) else {"exit_layer": offer.exit_layer}
     source = {"source": offer.source} if offer.source else {}
     return fields, {"kind": offer.kind, **drawn, "k": offer.k, **source}
 

@@ -72,7 +72,7 @@ class PullRecord:
             file.write(msgspec.json.encode(event) + b"\n")
 
     def events(self, start: int = 0) -> tuple[list[Answer], int]:
-        """The events behind this byte, and where they end; a line that is half written is left for later."""
+        """The events after this byte, and where they end; a line that is half written is left for later."""
         try:
             with self._events.open("rb") as file:
                 file.seek(start)

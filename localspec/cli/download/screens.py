@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
+from localspec.engine.drafters.table import has_model
 from localspec.hub.plan_words import flagged_sentence, offer_words, template_words
 from localspec.hub.records import Fetched, PullPlan, Repository
 from localspec.loading.fit import FitReport
@@ -101,7 +102,7 @@ def draft_words(name: str, plan: PullPlan) -> str:
     catalog, offer = Catalog.load(), plan.offer
     key = catalog.key_of(name)
     known = catalog.models[key] if key else (catalog.of_repository(plan.target.repo) or ("", None))[1]
-    if offer.kind != "model" or known is None or known.draft is None or known.draft.model == offer.name:
+    if not has_model(offer.kind) or known is None or known.draft is None or known.draft.model == offer.name:
         return ""
     return f" --draft {one_line(offer.name)}"
 

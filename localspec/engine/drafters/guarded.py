@@ -67,7 +67,7 @@ class Guarded:
 
 def check(draft: Draft, session: Session, choice: Choice) -> None:
     """Refuses a draft that would change the text or end the answer: more tokens than asked for, ids that the target
-    does not have, probabilities that are none. On a GPU, where each look waits for it, the length alone."""
+    does not have, invalid probabilities. On a GPU, where each look waits for it, the length alone."""
     if len(draft) > choice.most:
         raise EngineError(f"It drafted {len(draft)} tokens and was asked for {choice.most}")
     if not session.can_look or not len(draft):

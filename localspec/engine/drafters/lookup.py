@@ -102,7 +102,7 @@ class LookupDrafter:
 
 
 def up_to_stop(tokens: tuple[int, ...], stop_ids: frozenset[int]) -> tuple[int, ...]:
-    """The tokens to the first that ends an answer: nothing behind it would be tested."""
+    """The tokens to the first that ends an answer: nothing after it would be tested."""
     for index, token in enumerate(tokens):
         if token in stop_ids:
             return tokens[: index + 1]

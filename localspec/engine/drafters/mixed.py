@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
+from localspec.engine.drafters.table import LOOKUP
 from localspec.engine.protocols import Choice, Draft, Drafter, Offer
 from localspec.engine.session import Session
 
@@ -45,13 +46,13 @@ class Mixed:
 
 
 def grafted(draft: Draft, tokens: Sequence[int]) -> Draft:
-    """The draft with looked-up tokens behind it; they are certain, so where it was sampled their rows are one-hot."""
+    """The draft with looked-up tokens after it; they are greedy, so where it was sampled their rows are one-hot."""
     more = torch.tensor(tokens, device=draft.tokens.device)
-    probs = None if draft.probs is None else torch.cat((draft.probs, certain(more, draft.probs)))
-    drafters = (*draft.drafters, *["lookup"] * len(tokens))
+    probs = None if draft.probs is None else torch.cat((draft.probs, one_hot_rows(more, draft.probs)))
+    drafters = (*draft.drafters, *[LOOKUP.name] * len(tokens))
     return replace(draft, tokens=torch.cat((draft.tokens, more)), probs=probs, drafters=drafters)
 
 
-def certain(tokens: Tensor, like: Tensor) -> Tensor:
+def one_hot_rows(tokens: Tensor, like: Tensor) -> Tensor:
     """One-hot probabilities [tokens, vocab] of the type of `like`."""
     return one_hot(tokens, like.shape[-1]).to(like.dtype)

@@ -39,7 +39,7 @@ class Finder:
 
     def __call__(self, ids: array[int], text: array[int], most: int) -> Match | None:
         """The longest match of the end of `ids` in `text`, which may be `ids` itself, with at most `most` tokens that
-        followed; None where the last token does not stand in it with another behind it."""
+        followed; None where the last token does not stand in it with another after it."""
         if not ids or not text:
             return None
         out = self._out

@@ -46,7 +46,7 @@ class Checked:
 def refuse_argument(argument: str | None) -> str:
     """Refuses an argument: the default of a row."""
     if argument is not None:
-        raise UsageError(f"This drafter takes no ':{argument[:40]}'.", hint="Leave that out of --draft.")
+        raise UsageError(f"This drafter takes no argument: ':{argument[:40]}'.", hint="Leave that out of --draft.")
     return ""
 
 
@@ -213,7 +213,7 @@ def in_front(text: str) -> DraftRequest:
     """A look-up and another drafter."""
     if text in ("auto", "off", LOOKUP.name, "") or text.startswith(IN_FRONT):
         hint = "Write e.g. --draft lookup+early-exit:4, or lookup alone."
-        raise UsageError(f"'{text[:40]}' does not go with a look-up.", hint=hint)
+        raise UsageError(f"'{text[:40]}' cannot be combined with look-up.", hint=hint)
     found = parse(text)
     return DraftRequest(found.kind, found.argument, lookup=True)
 

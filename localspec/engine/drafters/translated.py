@@ -1,7 +1,7 @@
 """A small model with another tokenizer drafts: it writes in its own tokens, and a Translator makes them the target's.
 
-Its proposals are certain, so they are exact under every sampler, whatever the translation. It drafts greedily.
-Knows ids only; what they mean is the Translator's.
+Its drafts are greedy (one-hot), so they are exact under every sampler, whatever the translation. Knows ids only; what
+they mean is the Translator's.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class TranslatedDrafter:
         self.translator.crop(length)
 
     def write(self, session: Session, unread: Sequence[int], steps: int) -> list[int]:
-        """Its most likely tokens behind the unread ids, to the end of its turn at most."""
+        """Its most likely tokens after the unread ids, to the end of its turn at most."""
         token, drafted, sums = torch.tensor(unread), list[Tensor](), list[Tensor]()
         for _ in range(steps):
             session.check_cancel()

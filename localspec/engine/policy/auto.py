@@ -159,7 +159,7 @@ class Auto:
         return Best(Pick(chosen, k), value, rate, plain)
 
     def graft(self, candidates: list[Candidate], best: Candidate, k: int, rate: float) -> Offer | None:
-        """Looked-up tokens behind the k drafted ones, where they pay if the first k are the same: that two drafters
+        """Looked-up tokens after the k drafted ones, where they pay if the first k are the same: that two drafters
         agree makes both more trustworthy."""
         ours = best.expected[k] - best.expected[k - 1]
         for one in candidates:
@@ -204,7 +204,7 @@ class Auto:
             self.hindsight.drop()
 
     def drafted(self, done: Round, together: Forward | None) -> None:
-        """A round with a draft, whose tokens behind the offer's own were grafted on them; `together` with others."""
+        """A round with a draft, whose tokens after the offer's own were grafted on them; `together` with others."""
         offer, drafted = done.choice.offer, done.drafted
         if offer is None or drafted > MAX_DRAFT:
             return

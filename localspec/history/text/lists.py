@@ -82,7 +82,7 @@ def speed(sums: Stats | ModelTotals) -> tuple[str, str, str]:
 
 
 def when(at: str) -> str:
-    """The local date and time to the minute; what is no time stays as it is."""
+    """The local date and time to the minute; a text that is not a time stays as it is."""
     try:
         return f"{datetime.fromisoformat(at).astimezone():%Y-%m-%d %H:%M}"
     except (ValueError, OverflowError, OSError):

@@ -44,7 +44,7 @@ def interleaved(words: Tensor) -> Tensor:
 
 def float8(codes: Tensor) -> Tensor:
     """Float32 of float8_e4m3fn, ten times faster than torch makes it on a CPU. With its bits moved to where float16 has
-    sign, exponent and fraction, a number is 2^8 too small; what is none, all ones but the sign, must be seen before."""
+    sign, exponent and fraction, a number is 2^8 too small; NaN, all ones but the sign, must be found before."""
     octets = codes.view(torch.int8)
     halves = (octets.short() << 7 & -16385).view(torch.float16)
     return torch.where(octets & 127 == 127, torch.nan, halves.float() * 256)

@@ -91,7 +91,7 @@ def dequantised(octets: Tensor, kind: str) -> Tensor:
     except ImportError as fault:
         message = f"Reading {kind} needs the package {fault.name}, which is not installed."
         raise CheckpointError(message, hint="Run: pip install 'gguf>=0.19'") from fault
-    with np.errstate(all="ignore"):  # what is no number is found by who reads it
+    with np.errstate(all="ignore"):  # the reader finds what is not a number
         return torch.from_numpy(quants.dequantize(octets.numpy(), GGMLQuantizationType[kind]))
 
 

@@ -1,6 +1,6 @@
 """Matches the regular expressions of compressed-tensors in bounded time, whatever the pattern.
 
-Characters, `.`, classes, `\\d`, `\\w`, groups of alternatives, and `*`, `+` or `?` behind any of these but a group. All
+Characters, `.`, classes, `\\d`, `\\w`, groups of alternatives, and `*`, `+` or `?` after any of these but a group. All
 possible end positions of a part are tracked together, so nothing is tried twice. Knows nothing about modules.
 """
 

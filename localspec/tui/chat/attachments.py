@@ -18,7 +18,7 @@ PASTE_CHARACTERS = 2500  # a longer paste would bury what is typed around it
 MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
 BEFORE_CURSOR = re.compile(f"{MENTION.pattern}\\s$")
 PUNCTUATION = ".,;:!?)"
-FILE_NAME = re.compile(r"[^\s()\[\]{}<>=*|;,]*")  # code has those behind an @, and so do few names of files
+FILE_NAME = re.compile(r"[^\s()\[\]{}<>=*|;,]*")  # code has those after an @, and so do few names of files
 EXTENSION = re.compile(r"\.(?=\w*[a-zA-Z])\w{1,5}$")
 DECORATED = re.compile(r"\s*\n\s*(?:@|def |async |class |function |export |public |private |protected |static )")
 
@@ -28,7 +28,7 @@ def from_paste(text: str) -> Attachment:
 
 
 def from_file(typed: str) -> Attachment:
-    """The file as text; a UsageError in one sentence for what is none. Waits for the disk."""
+    """The file as text; a UsageError in one sentence if it is not a text file. Waits for the disk."""
     path = Path(os.path.expanduser(typed))
     try:
         if not path.exists():
@@ -84,7 +84,7 @@ def doubtful(text: str) -> Iterator[str]:
 
 
 def no_file(name: str) -> str:
-    """Says what a mention is, which is no file. Waits for the disk."""
+    """Says why a mention is not a file. Waits for the disk."""
     is_folder = os.path.isdir(os.path.expanduser(name))
     return f"{one_line(name)} is a folder." if is_folder else f"There is no file {one_line(name)}."
 

@@ -28,5 +28,5 @@ def chat_words(text: str, models: str) -> str:
     flags = list(dict.fromkeys(FLAG.findall(text)))
     if not flags or "localspec " in text:
         return text
-    start = f"{' and '.join(flags)} {'go' if len(flags) > 1 else 'goes'} with the start: localspec chat --help"
+    start = f"{' and '.join(flags)} {'are' if len(flags) > 1 else 'is'} set at the start: localspec chat --help"
     return f"{text} ({start})"

@@ -23,7 +23,7 @@ def elsewhere(conversation: Conversation) -> list[Reference]:
 
 
 def reference(conversation: Conversation, utterance: Utterance) -> Reference:
-    """An answer behind its question; named by the question, and by its version where there are several."""
+    """An answer after its question; named by the question, and by its version where there are several."""
     question = conversation.question(utterance)
     asked = first_line(question.text) if question else ""
     number, versions = conversation.version(utterance)

@@ -105,7 +105,7 @@ def rank(name: str, typed: str) -> int:
 
 
 def is_typeable(name: str) -> bool:
-    """Whether a prompt can hold the name: no control bytes, no bytes that are no text, no quote beside a blank."""
+    """Whether a prompt can hold the name: no control bytes, no bytes that are not text, no quote beside a blank."""
     return clean(name) == name and "\n" not in name and not ('"' in name and any(map(str.isspace, name)))
 
 

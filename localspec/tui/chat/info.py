@@ -10,9 +10,9 @@ from textual.content import Content
 from localspec.core.events import Stats
 from localspec.core.sanitize import one_line
 from localspec.tui.chat.gain import UNKNOWN
+from localspec.tui.themes import QUIET
 
 NEARLY_FULL = 0.8
-QUIET = "$foreground-muted"
 
 
 @dataclass(frozen=True, slots=True)

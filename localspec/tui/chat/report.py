@@ -116,7 +116,7 @@ def load_report(model: ModelCard, spec: SpecCard, sizes: Stats) -> str:
             ]
         )
     beside = f" · drafter {size_words(sizes.drafter_bytes)}" if sizes.drafter_bytes else ""
-    held = f"weights {size_words(sizes.target_bytes)}{beside} · keys and values {size_words(sizes.kv_bytes)}"
+    held = f"weights {size_words(sizes.target_bytes)}{beside} · KV cache {size_words(sizes.kv_bytes)}"
     return lines(
         [
             ("model", one_line(model.name)),

@@ -13,7 +13,7 @@ from localspec.core.sanitize import one_line
 from localspec.history.text.lists import short_name
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.parts import Parts
-from localspec.tui.control.tuning import Choice
+from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.screens.dialog import Dialog, Reply
 
 LOAD, GO_ON = "load", "go on"
@@ -61,7 +61,7 @@ class ChatModel:
         else:
             self.screen.call_later(self.show, own, choice)
 
-    def choice(self, own: str) -> Choice:
+    def choice(self, own: str) -> ModelChoice:
         """The chat's model as it would be loaded. Waits for the disk."""
         return self.tuning.choice(own, held_bytes=self.state.held_bytes, gpu_bytes=self.state.gpu_bytes)
 
@@ -78,7 +78,7 @@ class ChatModel:
                 Notice("info", "own_model", message, f"As before: localspec chat {short_name(own)}")
             )
 
-    def show(self, own: str, choice: Choice) -> None:
+    def show(self, own: str, choice: ModelChoice) -> None:
         """Offers both."""
         if own == self.other:
             lines = [WAS_WITH.format(own=choice.title, now=self.now), *self.holds(choice), *self.cuts()]
@@ -86,7 +86,7 @@ class ChatModel:
             dialog = Dialog(f"A chat with {choice.title}", lines, replies)
             self.screen.app.push_screen(dialog, partial(self.answer, choice))
 
-    def answer(self, choice: Choice, reply: str | None) -> None:
+    def answer(self, choice: ModelChoice, reply: str | None) -> None:
         if reply == LOAD:
             self.screen.post_message(Chosen(choice))
         elif reply == GO_ON:
@@ -106,7 +106,7 @@ class ChatModel:
 
     # --- a question is too long
 
-    def holding(self, prompt_n: int) -> Choice | None:
+    def holding(self, prompt_n: int) -> ModelChoice | None:
         """The chat's own model, if it can be loaded and holds so long a prompt. Waits for the disk."""
         try:
             choice = self.choice(own) if (own := self.other) else None
@@ -126,7 +126,7 @@ class ChatModel:
         """Tokens that the loaded model holds; 0 where none is loaded."""
         return self.state.model.context_max if self.state.model is not None else 0
 
-    def holds(self, choice: Choice) -> list[str]:
+    def holds(self, choice: ModelChoice) -> list[str]:
         """Both contexts, where they differ."""
         most, context, used = choice.context, self.context, self.models.used
         named = {"own": choice.title, "now": self.now, "most": most, "context": context, "used": used}

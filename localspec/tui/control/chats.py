@@ -100,7 +100,7 @@ class Chats:
         """/rename"""
         name = one_line(argument)[:LONGEST]
         if not name:
-            self.feedback.refuse("Write the new title behind it: /rename TEXT")
+            self.feedback.refuse("Write the new title after it: /rename TEXT")
             return
         self.recorder.rename(name)
         self.state.title = name

@@ -10,7 +10,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import LISTED
 from localspec.tui.control.commands import COMMANDS, Command
 
-LONGEST_SHOWN = 20  # of a word that is no command
+LONGEST_SHOWN = 20  # of a word that is not a command
 ALIKE = 0.7  # of two words, at least, for one to be taken for a slip of the finger
 LEAVES = "bye"  # is never advised
 KEYWORDS = {  # other words for what a command does
@@ -71,7 +71,7 @@ def did_you_mean(word: str, words: Iterable[str], sign: str = "") -> str:
 
 def unknown(name: str) -> str:
     """A sentence for an unknown command, with those that do this, or the nearest name; never the one that leaves."""
-    here = [command for command in COMMANDS if command.name != LEAVES]
+    here = [command for command in COMMANDS.values() if command.name != LEAVES]
     meant = [f"/{command.name}" for command in here if name in keywords(command)]
     names = (one for command in here for one in command.names)
     near = f" Try {' or '.join(meant[:2])}." if meant else did_you_mean(name, names, "/")

@@ -36,7 +36,7 @@ NOTHING_KNOWN = Known()
 class Command:
     """`argument` says what may follow, as usage texts write it: in brackets if it may be left out. `says`: one line.
 
-    `run` takes the chat and what was typed behind the name. `choices` are the words that the argument can be, where
+    `run` takes the chat and what was typed after the name. `choices` are the words that the argument can be, where
     they are known, or how to find them among those that are.
     """
 
@@ -79,133 +79,141 @@ class Offer:
     is_typed: bool = False
 
 
-COMMANDS = (
-    Command("new", "begin a new chat", lambda chat, _: chat.chats.begin(), aliases=("clear",)),
-    Command(
-        "system",
-        "show or set the system prompt of this chat",
-        lambda chat, typed: chat.settings.system(typed),
-        "[TEXT|none]",
-    ),
-    Command("retry", "regenerate the last answer, keeping the old one", lambda chat, _: chat.branches.retry()),
-    Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
-    Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.take_back()),
-    Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.bring_back()),
-    Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
-    Command(
-        "copy",
-        "copy the last answer, its code or the whole chat",
-        lambda chat, typed: chat.copies.copy(typed),
-        "[code|all]",
-        choices=("code", "all"),
-    ),
-    Command("continue", "go on with an answer that was stopped or cut", lambda chat, _: chat.turns.go_on()),
-    Command(
-        "spec",
-        "speculative decoding: on, auto or off",
-        lambda chat, typed: chat.speculation.switch(typed),
-        "on|auto|off",
-        choices=("on", "auto", "off"),
-    ),
-    Command("k", "how many tokens to draft", lambda chat, typed: chat.speculation.set_length(typed), "N|auto"),
-    Command(
-        "compare",
-        "answer the last question with and without drafting, side by side",
-        lambda chat, typed: chat.speculation.compare(typed),
-        "[early-exit:E]",
-    ),
-    Command(
-        "attach", "attach a text file to your next message", lambda chat, typed: chat.command_line.attach(typed), "PATH"
-    ),
-    Command(
-        "tokens",
-        "show who wrote each token, or the text again",
-        lambda chat, typed: chat.views.tokens(typed),
-        "[rejected]",
-        choices=("rejected",),
-    ),
-    Command(
-        "set",
-        "set sampling options (temperature …)",
-        lambda chat, typed: chat.settings.set(typed),
-        "[temperature=0.7 …]",
-    ),
-    Command(
-        "preset",
-        "use a sampling preset",
-        lambda chat, typed: chat.settings.preset(typed),
-        "[name]",
-        choices=lambda known: known.presets,
-    ),
-    Command(
-        "template",
-        "set the chat template (a name or a Jinja file)",
-        lambda chat, typed: chat.settings.template(typed),
-        "[name|none]",
-        choices=CHOICES,
-    ),
-    Command(
-        "model",
-        "load another model",
-        lambda chat, typed: chat.models.model(typed),
-        "[key, folder or file]",
-        choices=lambda known: known.models,
-    ),
-    Command(
-        "draft",
-        "list drafters for this model and their speed-up, or choose one",
-        lambda chat, typed: chat.drafters.draft(typed),
-        f"[{', '.join(table.usages())}, key, folder, file or off]",
-        choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
-    ),
-    Command(
-        "quant",
-        "weight formats of this model: sizes, what fits, load one",
-        lambda chat, typed: chat.models.quant(typed),
-        "[format]",
-        choices=(AUTO, *LISTED),
-    ),
-    Command("why", "the drafter, what else could draft, and their speed-up", lambda chat, _: chat.drafters.show()),
-    Command("bench", "measure the speed with and without drafting", lambda chat, _: chat.measuring.bench()),
-    Command("fit", "memory that this model needs, by format", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"),
-    Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),
-    Command("show", "what is loaded", lambda chat, _: chat.reports.show()),
-    Command("license", "the licences of localspec and of this model", lambda chat, _: chat.reports.license()),
-    Command("unload", "unload the model; the next question loads it again", lambda chat, _: chat.models.unload()),
-    Command(
-        "theme",
-        "choose a colour theme",
-        lambda chat, typed: chat.settings.theme(typed),
-        "[NAME]",
-        choices=lambda known: known.themes,
-    ),
-    Command("keys", "show or hide the list of keys", lambda chat, _: chat.views.toggle_keys()),
-    Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
-    Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
-    Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
-    Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
-    Command(
-        "rename",
-        "give this chat another title",
-        lambda chat, typed: chat.chats.rename(typed),
-        "TEXT",
-        aliases=("title",),
-    ),
-    Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
-    Command(
-        "export",
-        "write this chat to a file",
-        lambda chat, typed: chat.chats.export(typed),
-        "md|json|jsonl [PATH]",
-        choices=("md", "json", "jsonl"),
-    ),
-    Command("bye", "leave", lambda chat, _: chat.app.action_quit(), aliases=("exit", "quit")),
-)
+COMMANDS = {
+    command.name: command
+    for command in (
+        Command("new", "begin a new chat", lambda chat, _: chat.chats.begin(), aliases=("clear",)),
+        Command(
+            "system",
+            "show or set the system prompt of this chat",
+            lambda chat, typed: chat.settings.system(typed),
+            "[TEXT|none]",
+        ),
+        Command("retry", "regenerate the last answer, keeping the old one", lambda chat, _: chat.branches.retry()),
+        Command("edit", "write another version of your last message", lambda chat, _: chat.branches.edit()),
+        Command("undo", "take the last turn back into the prompt", lambda chat, _: chat.undo.take_back()),
+        Command("redo", "bring back the turn that was taken back", lambda chat, _: chat.undo.bring_back()),
+        Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
+        Command(
+            "copy",
+            "copy the last answer, its code or the whole chat",
+            lambda chat, typed: chat.copies.copy(typed),
+            "[code|all]",
+            choices=("code", "all"),
+        ),
+        Command("continue", "go on with an answer that was stopped or cut", lambda chat, _: chat.turns.go_on()),
+        Command(
+            "spec",
+            "speculative decoding: on, auto or off",
+            lambda chat, typed: chat.speculation.switch(typed),
+            "on|auto|off",
+            choices=("on", "auto", "off"),
+        ),
+        Command("k", "how many tokens to draft", lambda chat, typed: chat.speculation.set_length(typed), "N|auto"),
+        Command(
+            "compare",
+            "answer the last question with and without drafting, side by side",
+            lambda chat, typed: chat.speculation.compare(typed),
+            "[early-exit:E]",
+        ),
+        Command(
+            "attach",
+            "attach a text file to your next message",
+            lambda chat, typed: chat.command_line.attach(typed),
+            "PATH",
+        ),
+        Command(
+            "tokens",
+            "show who wrote each token, or the text again",
+            lambda chat, typed: chat.views.tokens(typed),
+            "[rejected]",
+            choices=("rejected",),
+        ),
+        Command(
+            "set",
+            "set sampling options (temperature …)",
+            lambda chat, typed: chat.settings.set(typed),
+            "[temperature=0.7 …]",
+        ),
+        Command(
+            "preset",
+            "use a sampling preset",
+            lambda chat, typed: chat.settings.preset(typed),
+            "[name]",
+            choices=lambda known: known.presets,
+        ),
+        Command(
+            "template",
+            "set the chat template (a name or a Jinja file)",
+            lambda chat, typed: chat.settings.template(typed),
+            "[name|none]",
+            choices=CHOICES,
+        ),
+        Command(
+            "model",
+            "load another model",
+            lambda chat, typed: chat.models.model(typed),
+            "[key, folder or file]",
+            choices=lambda known: known.models,
+        ),
+        Command(
+            "draft",
+            "list drafters for this model and their speed-up, or choose one",
+            lambda chat, typed: chat.drafters.draft(typed),
+            f"[{', '.join(table.usages())}, key, folder, file or off]",
+            choices=lambda known: (*known.drafts, *table.names(), "auto", "off", *known.models),
+        ),
+        Command(
+            "quant",
+            "weight formats of this model: sizes, what fits, load one",
+            lambda chat, typed: chat.models.quant(typed),
+            "[format]",
+            choices=(AUTO, *LISTED),
+        ),
+        Command("why", "the drafter, what else could draft, and their speed-up", lambda chat, _: chat.drafters.show()),
+        Command("bench", "measure the speed with and without drafting", lambda chat, _: chat.measuring.bench()),
+        Command(
+            "fit", "memory that this model needs, by format", lambda chat, typed: chat.measuring.fit(typed), "[ctx]"
+        ),
+        Command("stats", "all figures of the last answer", lambda chat, _: chat.reports.stats()),
+        Command("show", "what is loaded", lambda chat, _: chat.reports.show()),
+        Command("license", "the licences of localspec and of this model", lambda chat, _: chat.reports.license()),
+        Command("unload", "unload the model; the next question loads it again", lambda chat, _: chat.models.unload()),
+        Command(
+            "theme",
+            "choose a colour theme",
+            lambda chat, typed: chat.settings.theme(typed),
+            "[NAME]",
+            choices=lambda known: known.themes,
+        ),
+        Command("keys", "show or hide the list of keys", lambda chat, _: chat.views.toggle_keys()),
+        Command("log", "where the engine's log is", lambda chat, _: chat.reports.log()),
+        Command("help", "all commands and keys", lambda chat, _: chat.views.help()),
+        Command("chats", "show the saved chats", lambda chat, _: chat.chats.toggle_list()),
+        Command("tree", "show the branches of this chat", lambda chat, _: chat.branches.show_tree()),
+        Command(
+            "rename",
+            "give this chat another title",
+            lambda chat, typed: chat.chats.rename(typed),
+            "TEXT",
+            aliases=("title",),
+        ),
+        Command("search", "search all chats", lambda chat, typed: chat.chats.search(typed), "[WORDS]"),
+        Command(
+            "export",
+            "write this chat to a file",
+            lambda chat, typed: chat.chats.export(typed),
+            "md|json|jsonl [PATH]",
+            choices=("md", "json", "jsonl"),
+        ),
+        Command("bye", "leave", lambda chat, _: chat.app.action_quit(), aliases=("exit", "quit")),
+    )
+}
 
 
 def find(name: str) -> Command | None:
     """The command of this name or alias."""
-    return next((command for command in COMMANDS if name in command.names), None)
+    return next((command for command in COMMANDS.values() if name in command.names), None)
 
 
 def parse(text: str) -> tuple[str, str] | None:
@@ -226,7 +234,7 @@ def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:
         return ()
     name, space, argument = typed[1].lower(), typed[2], typed[3]
     if not space:
-        found = [command for command in COMMANDS if any(one.startswith(name) for one in command.names)]
+        found = [command for command in COMMANDS.values() if any(one.startswith(name) for one in command.names)]
         return tuple(offer(command) for command in sorted(found, key=lambda command: name not in command.names))
     command = find(name)
     choices = command.choices if command else ()

@@ -21,8 +21,7 @@ from localspec.tui.control.parts import Parts
 from localspec.tui.screens.dialog import Dialog, Reply
 
 if TYPE_CHECKING:
-    from localspec.hub.queue import Download
-    from localspec.hub.queue import Downloads as Queue
+    from localspec.hub.queue import Download, DownloadQueue
     from localspec.hub.records import PullPlan, PullRequest
 
 COMPLETE = "{repo} is complete.\n{models} and Enter load it, or:\n/model {repo}"
@@ -65,11 +64,11 @@ class Downloads:
         self.listens = False
 
     @cached_property
-    def queue(self) -> Queue:
-        from localspec.hub.queue import Downloads as Queue
+    def queue(self) -> DownloadQueue:
+        from localspec.hub.queue import DownloadQueue
 
         self.is_made = True
-        return Queue(lambda item: self.screen.post_message(Changed(item)))
+        return DownloadQueue(lambda item: self.screen.post_message(Changed(item)))
 
     def close(self) -> None:
         if self.is_made:
@@ -139,7 +138,7 @@ class Downloads:
             self.queue.add(wanted, done=chosen.num_bytes - chosen.bytes_left, total=chosen.num_bytes)
 
     def forget(self, repo: str) -> None:
-        """A model was deleted: it is no complete download any more."""
+        """A model was deleted: its download is not complete any more."""
         item = self.queue.find(repo) if self.is_made else None
         if item is not None and item.state == "done":
             self.queue.drop(item.key)

@@ -17,7 +17,7 @@ from localspec.loading.plan import Plan, make_plan
 from localspec.loading.plan_request import PlanRequest, choose_context
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime.draft_choice import Choice, choose
+from localspec.runtime.draft_choice import DrafterChoice, choose
 
 GUESS = "Estimated from the files' headers, for main memory; a GPU's use is known only after loading."
 OF_GPU = (
@@ -65,7 +65,7 @@ def what_fits(load: LoadRequest, context: int | None, *, held_bytes: int = 0, gp
     return "\n".join([head, sums_table(report), verdict(found.snapshot, found.request, held_bytes), guess])
 
 
-def drafted_by(drafter: Choice) -> str:
+def drafted_by(drafter: DrafterChoice) -> str:
     return f" with {one_line(drafter.name)}" if drafter.snapshot is not None else ""
 
 

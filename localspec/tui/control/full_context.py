@@ -12,9 +12,9 @@ from localspec.tui.control.chat_model import ChatModel
 from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.models import Chosen
 from localspec.tui.control.parts import Parts
-from localspec.tui.control.tuning import Choice as Model
+from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.control.turns import Turns
-from localspec.tui.screens.overflow import Choice, Overflow, oldest
+from localspec.tui.screens.overflow import Overflow, OverflowChoice, oldest
 
 ASKS_AGAIN = "Not asked again in this chat until you type /set context_overflow=ask"
 
@@ -52,11 +52,11 @@ class FullContext:
         """Whether the chat's own model would hold the question. Runs in a thread."""
         self.screen.call_later(self.ask, failure, self.chat_model.holding(failure.prompt_n))
 
-    def ask(self, failure: Failure, own: Model | None = None) -> None:
+    def ask(self, failure: Failure, own: ModelChoice | None = None) -> None:
         screen = Overflow(failure.message, failure.turns_over, own=own.title if own is not None else "")
         self.screen.app.push_screen(screen, partial(self.choose, failure, own))
 
-    async def choose(self, failure: Failure, own: Model | None, choice: Choice | None) -> None:
+    async def choose(self, failure: Failure, own: ModelChoice | None, choice: OverflowChoice | None) -> None:
         """Applies the choice to this chat, if one was made."""
         utterance = self.state.utterance
         asked = self.conversation.question(utterance) if utterance is not None else None
@@ -79,7 +79,7 @@ class FullContext:
             if choice == "stop":
                 self.feedback.hint(ASKS_AGAIN)
 
-    async def load(self, own: Model, asked: Utterance) -> None:
+    async def load(self, own: ModelChoice, asked: Utterance) -> None:
         """Load the chat's own model; the question waits in the prompt."""
         await self.turns.break_off()
         self.conversation.take_back(asked)

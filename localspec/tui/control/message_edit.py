@@ -85,7 +85,7 @@ class MessageEdit:
         self._put(kept)
 
     def put_away(self) -> None:
-        """Ends the loan; what the user has made of the message stays, behind what was there before."""
+        """Ends the loan; what the user has made of the message stays, after what was there before."""
         if self.message is None:
             return
         kept = self.own
@@ -93,7 +93,7 @@ class MessageEdit:
         self._put(kept)
 
     def typed_behind(self, text: str) -> str:
-        """What was typed right behind the message; "" where that is not a command. One cannot be typed before it."""
+        """What was typed right after the message; "" where that is not a command. One cannot be typed before it."""
         behind = text.removeprefix(self.message.text.strip()).strip() if self.message is not None else ""
         return behind if behind != text.strip() and behind.startswith("/") else ""
 

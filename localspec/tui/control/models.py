@@ -25,7 +25,7 @@ from localspec.tui.control.library import Library
 from localspec.tui.control.parts import Parts
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import AWAY
-from localspec.tui.control.tuning import Choice
+from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.control.turns import Turns
 from localspec.tui.panels.disk_tab import Pick
 from localspec.tui.screens.dialog import Dialog, Reply
@@ -52,7 +52,7 @@ NO_FORMAT = "There is no weight format {name}. Formats: {all}"
 class Chosen(Message):
     """A model that was checked is to be loaded. `beside`: only its drafter changes, and that fits beside it."""
 
-    def __init__(self, choice: Choice, *, beside: bool = False) -> None:
+    def __init__(self, choice: ModelChoice, *, beside: bool = False) -> None:
         super().__init__()
         self.choice, self.beside = choice, beside
 
@@ -64,7 +64,7 @@ class Models:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
         self.turns, self.speculation, self.library = turns, speculation, library
-        self.before: Choice | None = None  # what was let go for the model that is being loaded
+        self.before: ModelChoice | None = None  # what was let go for the model that is being loaded
         self.newest = ""  # the last that was downloaded, until the models are looked at
         library.listed_anew = self.list_anew
 
@@ -197,7 +197,7 @@ class Models:
         self.feedback.give_back(typed)
         self.feedback.warn(fault)
 
-    def fits_beside(self, choice: Choice) -> bool:
+    def fits_beside(self, choice: ModelChoice) -> bool:
         """Whether only the drafter is another, and can be put beside the loaded model. Reads what memory is free."""
         from localspec.runtime.precheck import fits_beside  # imports psutil
 
@@ -240,13 +240,13 @@ class Models:
         made = [utterance.made for utterance in self.conversation.branch if utterance.made is not None]
         return made[-1].stats.context_used if made and not self.conversation.turns_left_out else 0
 
-    def contexts(self, choice: Choice) -> tuple[int, int]:
+    def contexts(self, choice: ModelChoice) -> tuple[int, int]:
         """The context of another model and that of the present one; 0 where it is not known, or the same."""
         before = self.state.model.context_max if self.state.model is not None else 0
         after = choice.context
         return (0, before) if after == before else (after, before)
 
-    async def change(self, choice: Choice, *, beside: bool = False) -> None:
+    async def change(self, choice: ModelChoice, *, beside: bool = False) -> None:
         """Load what was chosen; an answer that is being written ends here. The conversation goes on."""
         await self.turns.break_off()
         is_there = self.is_there

@@ -10,7 +10,7 @@ from functools import partial
 from localspec.core.errors import LocalspecError
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.parts import Parts
-from localspec.tui.control.tuning import Choice
+from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.screens.dialog import Dialog, Reply
 
 PLAIN, BEFORE, OTHER = "plain", "before", "other"
@@ -30,7 +30,7 @@ class Recovery:
             look = partial(self.look_up, self.models.before)
             self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="recovery")
 
-    def look_up(self, before: Choice | None) -> None:
+    def look_up(self, before: ModelChoice | None) -> None:
         """Finds out whether it may load without its drafter. Runs in a thread."""
         plain = self.plain() if self.has_draft_model() else None
         if plain is not None or before is not None:
@@ -45,13 +45,13 @@ class Recovery:
             return load.draft != "off"
         return checked is not None and checked.draft.snapshot is not None
 
-    def plain(self) -> Choice | None:
+    def plain(self) -> ModelChoice | None:
         """The same model without a drafter; None where that cannot work either."""
         with suppress(LocalspecError):
             return self.tuning.choice(self.tuning.load.model, "off")
         return None
 
-    def ask(self, plain: Choice | None, before: Choice | None) -> None:
+    def ask(self, plain: ModelChoice | None, before: ModelChoice | None) -> None:
         name = self.tuning.now.title
         replies = [
             *([Reply(PLAIN, f"Load {name} without a draft model")] if plain is not None else []),
@@ -62,7 +62,7 @@ class Recovery:
             dialog = Dialog(f"{name} is not loaded", [self.feedback.with_keys(STAYS)], replies)
             self.screen.app.push_screen(dialog, partial(self.answer, plain, before))
 
-    def answer(self, plain: Choice | None, before: Choice | None, reply: str | None) -> None:
+    def answer(self, plain: ModelChoice | None, before: ModelChoice | None, reply: str | None) -> None:
         chosen = {PLAIN: plain, BEFORE: before}.get(reply or "")
         if chosen is not None:
             self.screen.post_message(Chosen(chosen))

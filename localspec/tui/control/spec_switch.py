@@ -26,13 +26,13 @@ def turned(options: SpecOptions) -> SpecOptions:
 
 
 def spelled(options: SpecOptions, typed: str) -> SpecOptions | None:
-    """The mode that was typed; None if it is none."""
+    """The mode that was typed; None for any other word."""
     found = next((mode for mode in get_args(Mode) if mode == typed.lower()), None)
     return msgspec.structs.replace(options, mode=found) if found else None
 
 
 def of_length(typed: str) -> SpecOptions | None:
-    """Parses a draft length as --k takes it; None if it is none."""
+    """Parses a draft length as --k takes it; None if it is invalid."""
     length = read_draft_length(typed.lower())
     return None if length is None else SpecOptions.of(length)
 

@@ -37,7 +37,7 @@ NO_LIMIT, NO_STOP = "none: up to the end of the context", "none"
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ModelChoice:
     """A model to load, as it was `checked`; `name` is what the history calls it. `preset` and `template` are its own.
     `quant`: the weight format that the user chose for it; "" for none."""
 
@@ -143,7 +143,7 @@ class Tuning:
         return next(having, Layer("", SamplingOptions()))
 
     def unset_words(self, name: str, preset: str | None) -> str:
-        """What holds while the user sets nothing, and whence."""
+        """The values that apply while the user sets nothing, and where they come from."""
         layer = self.layer(name, preset)
         if layer.source:
             value = layer.options.given[name]
@@ -188,7 +188,7 @@ class Tuning:
                 self.load = asked
 
     def set(self, typed: str) -> None:
-        """`temperature=0.7 stop="###"`; an option with nothing behind `=` is no longer set, and `stop` may be given
+        """`temperature=0.7 stop="###"`; an option with nothing after `=` is no longer set, and `stop` may be given
         more than once."""
         pairs = []
         for word in words(typed):
@@ -222,7 +222,7 @@ class Tuning:
         *,
         held_bytes: int = 0,
         gpu_bytes: int | None = None,
-    ) -> Choice:
+    ) -> ModelChoice:
         """Checks another model as a choice; the draft is for it alone, and so is the format, until another is chosen.
         `held_bytes` and `gpu_bytes` as in `precheck`. Reads the disk."""
         from localspec.runtime.precheck import precheck  # imports psutil
@@ -233,7 +233,7 @@ class Tuning:
         checked = precheck(load, held_bytes=held_bytes, gpu_bytes=gpu_bytes)
         entry = precedence.entry_of(self.catalog, model)
         preset = precedence.preset_name(self.config, entry, None)
-        return Choice(load, entry, name, preset, own_template(entry), quant, checked)
+        return ModelChoice(load, entry, name, preset, own_template(entry), quant, checked)
 
     def request(self, model: str, draft: str | None = None, quant: str = "") -> LoadRequest:
         """How this model would be loaded: by the flags, but that a draft is for the model that it was named with."""
@@ -242,11 +242,13 @@ class Tuning:
         return precedence.load_request(self.config, self.catalog, model, flags)
 
     @property
-    def now(self) -> Choice:
+    def now(self) -> ModelChoice:
         """What is loaded, as a choice that can be taken again."""
-        return Choice(self.load, self.entry, self.name, self.preset, self.template, self.formats.get(self.name, ""))
+        return ModelChoice(
+            self.load, self.entry, self.name, self.preset, self.template, self.formats.get(self.name, "")
+        )
 
-    def take(self, choice: Choice) -> None:
+    def take(self, choice: ModelChoice) -> None:
         """Takes a choice: another model comes with its own template, and with its own preset if it has one."""
         self.own = None
         if choice.name != self.name:

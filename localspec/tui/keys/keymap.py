@@ -77,7 +77,9 @@ def remap(wanted: Mapping[str, str], known: Mapping[str, Bound]) -> Keymap:
     for name, keys in pressed.items():
         if keys:
             owners = {key: owner(key, name, given, known) for key in keys}
-            troubles += [f"[keymap] {name}: {key} is {first}'s already." for key, first in owners.items() if first]
+            troubles += [
+                f"[keymap] {name}: {key} already belongs to {first}." for key, first in owners.items() if first
+            ]
             given[name] = [key for key, first in owners.items() if not first]
     for name in [name for name in known if name not in given]:
         takers = {key: owner(key, name, given, known) for key in known[name].keys}

@@ -9,8 +9,8 @@ SCREEN_KEYS: list[BindingType] = [
     Binding("1", "open('disk')", "On disk", show=False, id="models.disk"),
     Binding("2", "open('hub')", "Hub", show=False, id="models.hub"),
     Binding("3", "open('downloads')", "Downloads", show=False, id="models.downloads"),
-    Binding("left_square_bracket,ctrl+pageup", "turn(-1)", "Tab before", show=False, id="models.prev"),
-    Binding("right_square_bracket,ctrl+pagedown", "turn(1)", "Tab after", show=False, id="models.next"),
+    Binding("left_square_bracket,ctrl+pageup", "turn(-1)", "Previous tab", show=False, id="models.prev"),
+    Binding("right_square_bracket,ctrl+pagedown", "turn(1)", "Next tab", show=False, id="models.next"),
 ]
 DISK_KEYS: list[BindingType] = [
     Binding("x", "want('delete')", "Delete", show=False, id="disk.delete"),

@@ -33,12 +33,12 @@ class CommandProvider(Provider):
 
     async def discover(self) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):
-            for command in COMMANDS:
+            for command in COMMANDS.values():
                 yield DiscoveryHit(Content(command.usage), partial(chat.command_line.pick, command), help=command.says)
 
     async def search(self, query: str) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):
-            for command in COMMANDS:
+            for command in COMMANDS.values():
                 if score := relevance(command, query):
                     yield Hit(
                         score, Content(command.usage), partial(chat.command_line.pick, command), help=command.says

@@ -37,7 +37,7 @@ class CodeLeaf(Leaf):
 
 
 def goes_on(strip: Strip) -> bool:
-    """Whether it begins behind the beginning of a line of the text."""
+    """Whether it begins after the beginning of a line of the text."""
     offsets = (segment.style.meta["offset"][0] for segment in strip if segment.style and "offset" in segment.style.meta)
     return next(offsets, 0) > 0
 

@@ -19,11 +19,11 @@ from localspec.core.sanitize import clean
 from localspec.history import Chat, Hit
 from localspec.history.records import Part
 from localspec.history.text.lists import by_chat, speaker, title
+from localspec.tui.themes import QUIET
 
 PINNED, TODAY, YESTERDAY, WEEK, OLDER = "Pinned", "Today", "Yesterday", "Previous 7 days", "Older"
 RUNNING, MARKED = "▸", "✓"
 MATCH = "bold underline"
-QUIET = "$foreground-muted"
 BEFORE = 10  # letters before a match, so that the match itself is in sight
 
 

@@ -12,7 +12,8 @@ from localspec.core.sizes import rate_words, size_words
 from localspec.history.text.columns import cells, cut
 from localspec.hub.queue import Download, State
 from localspec.hub.records import STAGES
-from localspec.tui.panels.hub_rows import QUIET, padded, short
+from localspec.tui.panels.hub_rows import padded, short
+from localspec.tui.themes import QUIET
 
 WIDE, WIDE_BAR, BAR = 100, 16, 10  # columns
 LEAST_NAME, LEAST_BAR = 16, 4  # columns
@@ -46,7 +47,7 @@ def here_words(item: Download) -> str:
 
 def total_line(items: Sequence[Download]) -> str:
     """All that goes on, or where nothing does all that is not complete: how much of how much, how fast, how long
-    still. What does not go on by itself is counted behind it."""
+    still. What does not go on by itself is counted after it."""
     unfinished = [item for item in items if item.state != "done"]
     if not unfinished:
         return "Nothing is being downloaded."

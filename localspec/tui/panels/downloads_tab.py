@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from localspec.hub.queue import Download, Downloads
+from localspec.hub.queue import Download, DownloadQueue
 from localspec.tui.panels.download_rows import detail, listed, total_line
 from localspec.tui.panels.key_lists import DownloadList, KeyList
 
@@ -30,7 +30,7 @@ class DownloadsTab(Vertical):
             super().__init__()
             self.item = item
 
-    def __init__(self, queue: Downloads) -> None:
+    def __init__(self, queue: DownloadQueue) -> None:
         super().__init__(id="downloads")
         self.queue = queue
         self.items: Sequence[Download] = ()

@@ -35,7 +35,7 @@ class Words(Field):
 
 class Count(Static):
     """Says which of the hits is shown. It has the focus while they are walked through: there, letters are keys, and any
-    that is none is typed after the words."""
+    other is typed after the words."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "walk(1)", "Next, after Enter", show=False, id="find.on"),

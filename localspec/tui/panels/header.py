@@ -13,7 +13,8 @@ from localspec.models.named_templates import COMPLETION
 from localspec.tui.chat.draft_length import NO_MODEL, drafting
 from localspec.tui.chat.gain import against, gain
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, QUIET, Reading, drafts
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, Reading, drafts
+from localspec.tui.themes import QUIET
 
 GAP = "   "
 

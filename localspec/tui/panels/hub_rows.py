@@ -16,6 +16,7 @@ from localspec.history.text.columns import cells, cut, fitted
 from localspec.hub.records import SearchRow
 from localspec.loading.fit import FitReport
 from localspec.runtime.pairs import Candidate
+from localspec.tui.themes import QUIET
 
 WIDE, NARROW = 100, 70  # columns from which licence and pair have their own, and under which a gate may not
 LEAST_NAME, LEAST_OTHER = 14, 6  # columns of a repository's name, and of a licence or a pair that is cut
@@ -23,7 +24,6 @@ CUT_WIDE, CUT_NARROW = (5, 3), (3,)  # columns that give way to a name: the pair
 ABOUT = "≈"
 GGUF = "GGUF"  # a note that excludes nothing
 GATES = {"": "", "auto": "gated", "manual": "gated by hand"}
-QUIET = "$foreground-muted"
 TONES = {"fits": "$text-success", "from disk": "$text-warning", "too large": "$text-error"}
 RANKS = ("fits", "from disk", "", "too large")
 
@@ -40,7 +40,7 @@ class Listing:
 
     @property
     def word(self) -> str:
-        """The word for its fit, or why it is none for localspec."""
+        """The word for its fit, or why localspec cannot run it."""
         return self.row.note or (self.fit.word if self.fit else self.row.fit)
 
     @property

@@ -21,7 +21,7 @@ from textual.widgets.option_list import Option
 from localspec.core.errors import AccessDenied, LocalspecError, PullError
 from localspec.core.sanitize import one_line
 from localspec.hub.environment import is_offline, page_of
-from localspec.hub.queue import Downloads
+from localspec.hub.queue import DownloadQueue
 from localspec.hub.records import (
     STAGES,
     AskFit,
@@ -76,7 +76,7 @@ class HubTab(Vertical):
     typing: TimerHandle | None = None
     resting: TimerHandle | None = None
 
-    def __init__(self, queue: Downloads) -> None:
+    def __init__(self, queue: DownloadQueue) -> None:
         super().__init__(id="hub")
         self.queue, self.search = queue, Search()
         self.searches, self.facts = HubLink(self), HubLink(self)

@@ -12,7 +12,7 @@ from textual.widgets import Footer
 from localspec.tui.terminal.footer_key import ChangingKey
 
 MOST_USEFUL = ("send", "stop", "reload", "help", "command_palette", "new", "quit", "speed", "tokens", "spec", "chats")
-BLANKS = 3  # around the key, and behind the word
+BLANKS = 3  # around the key, and after the word
 
 
 @dataclass(frozen=True, slots=True)

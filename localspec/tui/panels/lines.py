@@ -57,7 +57,7 @@ class Lines(ScrollView, can_focus=True):
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """The line in parts of this width, cut behind a blank where it has one."""
+    """The line in parts of this width, cut after a blank where it has one."""
     if not line.isascii():
         return chop_cells(line, width)
     parts, at = list[str](), 0

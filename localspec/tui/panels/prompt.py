@@ -79,7 +79,7 @@ class Prompt(TextArea, inherit_bindings=False):
             self.sentence, self.typed = sentence, typed
 
     class Doubted(Message):
-        """Sent when a message names files that are none: it is not sent before the user says so."""
+        """Sent when a message names files that do not exist: it is not sent before the user says so."""
 
         def __init__(self, sentences: tuple[str, ...]) -> None:
             super().__init__()
@@ -123,7 +123,7 @@ class Prompt(TextArea, inherit_bindings=False):
         return text
 
     def lay(self, text: str) -> None:
-        """Puts a text in place of what is there, with the cursor behind it; nothing is offered to complete it."""
+        """Puts a text in place of what is there, with the cursor after it; nothing is offered to complete it."""
         self.text = text
         self.forget_mentions()
         self.move_cursor(self.document.end)
@@ -138,7 +138,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self.put_back()
 
     def put_back(self) -> None:
-        """Puts text that was given back into the prompt, once nothing else can be given back behind it."""
+        """Puts text that was given back into the prompt, once nothing else can be given back after it."""
         if self.back and not self.under_way:
             text = "\n".join(filter(None, (*self.back, self.text)))
             self.back.clear()
@@ -258,7 +258,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     def attach(self, *names: str, typed: str = "", sends: bool = False) -> None:
         """Read the files, then send the message if none was refused. Names are `typed` in a command or mentioned in a
-        message; a mention that is no file is only a word, or one that the user is asked about."""
+        message; a mention of no file is only a word, or one that the user is asked about."""
         self.run_worker(self._read(names, typed, sends), group="files", exclusive=True)
 
     async def _read(self, names: Sequence[str], typed: str, sends: bool) -> None:

@@ -22,6 +22,7 @@ from localspec.core.sizes import size_words
 from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import words
 from localspec.tui.chat.gain import UNKNOWN, baseline, gain
+from localspec.tui.themes import QUIET
 
 LEAST_WIDTH, WIDE = 80, 140
 MOST_LINES = 99
@@ -31,7 +32,6 @@ NEXT: dict[Fold, Fold] = {"hidden": "folded", "folded": "whole", "whole": "hidde
 LABEL = 9  # columns of the names on the left
 LEAST_BAR = 4
 ENDS = {1: "st", 2: "nd", 3: "rd"}
-QUIET = "$foreground-muted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def by_drafter(stats: Stats, width: int) -> list[Content]:
 
 
 def share_bar(label: str, share: float | None, width: int) -> Content:
-    """A share as a bar behind its label; without a bar where it is not known."""
+    """A share as a bar after its label; without a bar where it is not known."""
     percent = f" {100 * share:.0f} %".rjust(6) if share is not None else f" {UNKNOWN}".rjust(6)
     length = max(LEAST_BAR, width - len(label) - 1 - len(percent))
     return Content.assemble((f"{label} ", QUIET), (bar(share or 0.0, length), "$text-success"), percent)

@@ -370,7 +370,7 @@ class ChatScreen(Painted, Screen[None]):
         self.call_later(self.branches.retry, self.branches.at)
 
     def action_point(self, direction: int) -> None:
-        self.prompt.call_later(self.branches.move, direction)  # behind the letters that were typed before it
+        self.prompt.call_later(self.branches.move, direction)  # after the letters that were typed before it
 
     def action_spec(self) -> None:
         self.drafters.switch()

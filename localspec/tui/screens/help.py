@@ -68,7 +68,7 @@ class HelpScreen(ClosedByOpener, ModalScreen[None]):
     def compose(self) -> ComposeResult:
         over = [(keys, f"{where}: {does}") for where, one in OVER.items() for keys, does in rows(self, one)]
         sections: dict[str, Iterable[tuple[str, str]]] = {
-            "Commands": [(command.usage, command.says) for command in COMMANDS],
+            "Commands": [(command.usage, command.says) for command in COMMANDS.values()],
             "Keys": self._keys,
             "At a message, with an empty prompt": rows(self, LETTERS),
             "At what is attached": rows(self, Pills.BINDINGS),

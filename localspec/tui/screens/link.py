@@ -29,7 +29,7 @@ NO_BROWSER = "No browser can be opened here; the address is copied."
 
 
 def host(address: str) -> str:
-    """The host that an address leads to; "" if it is no web address."""
+    """The host that an address leads to; "" if it is not a web address."""
     found = WEB.fullmatch(address)
     return found[1] if found else ""
 

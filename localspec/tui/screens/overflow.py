@@ -21,12 +21,12 @@ from localspec.core.sanitize import clean, one_line
 from localspec.tui.keys.key_names import shown
 from localspec.tui.screens.size_notice import TooSmall
 
-Choice = Literal["stop", "drop-oldest", "new", "model"]
+OverflowChoice = Literal["stop", "drop-oldest", "new", "model"]
 KEYS = "↑ ↓ Enter, or a key."
 REST_SECONDS = 1.0
 
 
-class Overflow(ModalScreen[Choice | None]):
+class Overflow(ModalScreen[OverflowChoice | None]):
     """The choice, or nothing: then the question is left unanswered, and the next one asks again. `own`: the chat's own
     model, where that is another and holds the question."""
 
@@ -74,11 +74,11 @@ class Overflow(ModalScreen[Choice | None]):
         event.stop()
         self.action_choose(event.option_id)
 
-    def action_choose(self, choice: Choice | str | None) -> None:
+    def action_choose(self, choice: OverflowChoice | str | None) -> None:
         if choice != "model" or self._own:
             self.dismiss(choice)  # type: ignore[arg-type]
 
-    async def action_dismiss(self, result: Choice | None = None) -> None:
+    async def action_dismiss(self, result: OverflowChoice | None = None) -> None:
         self.dismiss(result)
 
     def on_click(self, event: events.Click) -> None:
@@ -89,5 +89,5 @@ def oldest(turns: int) -> str:
     return f"the oldest {turns} turns" if turns > 1 else "the oldest turn"
 
 
-def option(key: str, words: str, choice: Choice | None = None) -> Option:
+def option(key: str, words: str, choice: OverflowChoice | None = None) -> Option:
     return Option(Content.assemble((f"{key}  ", "bold"), words), id=choice)

@@ -1,4 +1,5 @@
-"""How the next tokens are chosen and where an answer ends, as a form. Empty fields show what holds then, and whence.
+"""How the next tokens are chosen and where an answer ends, as a form. Empty fields show
+the values in use and where they come from.
 
 Knows a Tuning and changes it only when it is applied. Knows no engine.
 """

@@ -36,7 +36,7 @@ TREE_KEYS: list[BindingType] = [
     Binding("escape", "dismiss", "Close", key_display="Esc", priority=True, id="tree.leave"),
     Binding("enter", "show", "Go to the message, or unfold", id="tree.show"),
     Binding("right_square_bracket", "fork(1)", "Next fork", id="tree.next"),
-    Binding("left_square_bracket", "fork(-1)", "Fork before", id="tree.prev"),
+    Binding("left_square_bracket", "fork(-1)", "Previous fork", id="tree.prev"),
 ]
 
 

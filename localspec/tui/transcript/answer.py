@@ -30,7 +30,7 @@ EMPTY = "(empty answer)\n"
 class Answer(Pile, Vertical):
     """An answer. `text` is as written, all of it or the beginning; what is shown of it is clean.
 
-    `rounds` wrote it, behind what is `by_user`. An answer whose rounds are not known stays Markdown whatever the view.
+    `rounds` wrote it, after what is `by_user`. An answer whose rounds are not known stays Markdown whatever the view.
     """
 
     view: reactive[View] = reactive("markdown", init=False)

@@ -109,7 +109,7 @@ def hundredths(probability: float | None) -> str:
 
 
 def marks(step: Step, view: View) -> Iterator[Mark]:
-    """A round's tokens, and behind them the rejected ones, if asked for; in quotes what is no round of a model."""
+    """A round's tokens, and after them the rejected ones, if asked for; in quotes what the user wrote."""
     if step.kind == "edited":
         yield Mark("«", SOURCES["edited"].style)
     yield from (mark(token, step) for token in step.tokens)
