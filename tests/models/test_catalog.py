@@ -252,6 +252,20 @@ def test_what_was_fetched_is_found_by_the_name_of_its_repository(
     assert catalog.resolve("Somebody/Far-7B").path.samefile(tmp_path / "Somebody" / "Far-7B"), "a folder comes first"
 
 
+def test_a_name_is_understood_in_any_case_with_a_slash_and_as_an_address(tmp_path: Path) -> None:
+    catalog, far = load(tmp_path, EXAMPLE), fetched("Somebody/Far-7B")
+    for typed in ("SMALL", "Tiny/"):
+        assert catalog.resolve(typed).name == "Small One"
+    for typed in ("somebody/far-7b", "Somebody/Far-7B/", "https://huggingface.co/somebody/Far-7B/tree/main"):
+        assert catalog.resolve(typed).path == far
+        assert catalog.lasting_name(typed) == "Somebody/Far-7B"
+    with pytest.raises(NotDownloaded) as caught:
+        catalog.resolve("HF.co/nobody/knows-it/")
+    assert caught.value.hint == "Fetch it: localspec pull nobody/knows-it"
+    with pytest.raises(UsageError, match=r"is not an address of huggingface\.co"):
+        catalog.resolve("https://example.com/Somebody/Far-7B")
+
+
 @pytest.mark.parametrize("commit", ["../../../elsewhere", "", "main", "\xff", COMMIT + "0"])
 def test_a_cache_that_names_no_commit_leads_nowhere(commit: str) -> None:
     kept = hub_cache.folder() / "models--maker--model"

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from localspec.bench.drafters import drafts
-from localspec.core.errors import CatalogError, UsageError
+from localspec.core.errors import CatalogError, NotDownloaded, UsageError
 from localspec.core.events import SpecCard
 from localspec.core.requests import DraftModel, DraftRequest, EarlyExit, LoadRequest
 from localspec.engine.drafters import table
@@ -181,3 +181,10 @@ def test_a_draft_in_models_toml_that_cannot_be_one_is_refused(lines: str, fault:
         check_entry(Catalog.load(file).resolve("x"))
     assert caught.value.message.startswith("models.toml: ")
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("typed", ["qwen/QWEN3-0.6B", "Qwen/Qwen3-0.6B/", "https://huggingface.co/Qwen/Qwen3-0.6B"])
+def test_a_draft_model_is_named_as_a_target_is(typed: str) -> None:
+    with pytest.raises(NotDownloaded) as caught:
+        check(LoadRequest.of("Guide", draft=typed))
+    assert str(caught.value) == "'Qwen/Qwen3-0.6B' is not on this machine. Fetch it: localspec pull Qwen/Qwen3-0.6B"

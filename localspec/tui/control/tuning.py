@@ -227,6 +227,7 @@ class Tuning:
         `held_bytes` and `gpu_bytes` as in `precheck`. Reads the disk."""
         from localspec.runtime.precheck import precheck  # imports psutil
 
+        model = self.catalog.plain_name(model)
         name = self.catalog.lasting_name(model)
         quant = quant or self.formats.get(name, "")
         load = self.request(model, draft, quant)
