@@ -230,7 +230,7 @@ async def test_a_chat_goes_on_with_what_was_said():
     second = ScriptedEngine(SHORT, SHORT)
     async with kept_chat(second, past=recall()) as stage:
         await stage.sees("Hello there, world.", " 6 tokens ·", "unanswered", "This message had no answer")
-        assert "does not fit" not in stage.seen, "why is not known"
+        await notes_end_with(stage, "This message had no answer when the chat was opened: No. Ctrl+R asks for one.")
         assert "one · begun 20" in str(stage.chat.query(Note).first().content)
         await ask(stage, "two")
         said = [Message("user", "one"), Message("assistant", BYE), Message("user", "two")]
@@ -240,6 +240,34 @@ async def test_a_chat_goes_on_with_what_was_said():
         await ask(stage, "new")
         assert second.requests[1].messages == (Message("user", "new"),)
     assert chats() == [["new", "Bye."], ["one", BYE, "unanswered", "two", "Bye."]]
+
+
+async def test_why_an_answer_failed_or_never_began_is_said_when_the_chat_is_opened():
+    engine = ScriptedEngine([*HELLO[:2], Failure("engine", "It broke.", "Try again.")], HELLO, paused=True)
+    async with kept_chat(engine) as stage:
+        engine.permit(4)
+        await stage.asks("one", "Hello there", "It broke. Try again.")
+        await stage.send("two")
+        await stage.until(lambda: len(engine.requests) == 2)
+        await stage.pilot.press("escape")
+        await stage.ready()
+    async with kept_chat(ScriptedEngine(SHORT), past=recall()) as stage:
+        await stage.sees("Hello there", "It broke.", "two")
+        await notes_end_with(stage, "opened: you stopped it before it began. Ctrl+R asks for one.")
+        await stage.pilot.press("ctrl+r")
+        await stage.sees("Bye.")
+        await stage.ready()
+    assert [said.reason for said in saved()] == ["", "It broke.", "", ""]
+
+
+async def test_a_question_that_the_program_did_not_live_to_answer_says_so():
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with kept_chat(engine) as stage:
+        engine.permit(1)
+        await stage.send("one")
+        await stage.until(lambda: engine.requests)
+    async with kept_chat(ScriptedEngine(SHORT), past=recall()) as stage:
+        await notes_end_with(stage, "opened: the program ended before it began. Ctrl+R asks for one.")
 
 
 async def test_of_a_long_chat_the_end_is_shown_and_all_of_it_is_told_the_model():
@@ -294,6 +322,10 @@ async def tells_once_and_goes_on(stage: Stage, *words: str) -> None:
 
 def notes(stage: Stage) -> list[str]:
     return [str(note.content) for note in stage.chat.query(Note)]
+
+
+async def notes_end_with(stage: Stage, words: str) -> None:
+    await stage.until(lambda: "".join(notes(stage)).endswith(words))
 
 
 async def test_a_damaged_history_is_one_notice_and_a_new_one_is_written(path: Path):
