@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core import paths
-from localspec.core.errors import CatalogError, CheckpointError, NotDownloaded, UsageError
+from localspec.core.errors import UPDATE, CatalogError, CheckpointError, NotDownloaded, UsageError
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
@@ -345,7 +345,7 @@ def test_a_mistake_in_the_file_is_explained(text: str, tmp_path: Path) -> None:
 def test_a_newer_file_asks_for_an_upgrade(tmp_path: Path) -> None:
     with pytest.raises(CatalogError) as caught:
         load(tmp_path, "schema_version = 9")
-    assert "pip install --upgrade localspec" in caught.value.hint
+    assert caught.value.hint == UPDATE
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

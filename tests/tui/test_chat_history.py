@@ -14,6 +14,7 @@ import pytest
 
 from localspec.cli.main import main
 from localspec.core import paths
+from localspec.core.errors import UPDATE
 from localspec.core.events import Failure, Notice, Ready, Stats
 from localspec.core.requests import LoadRequest, Message
 from localspec.core.version import __version__
@@ -344,7 +345,7 @@ async def test_a_newer_history_is_one_notice_and_stays_as_it_is(path: Path):
     db.close()
     sink = Writer()
     async with open_chat(ScriptedEngine(HELLO, SHORT), sink=sink) as stage:
-        await tells_once_and_goes_on(stage, "written by a newer localspec", "Update localspec.")
+        await tells_once_and_goes_on(stage, "written by a newer localspec", UPDATE)
     assert sink.close() is not None
     assert contents(path) == ["kept"]
 

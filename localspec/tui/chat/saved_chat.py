@@ -66,8 +66,8 @@ def record(running: Conversation, title: str, model_key: str) -> OpenChat:
 
 
 def stored(one: Utterance) -> StoredMessage:
-    said = one.id, "", one.parent_id, one.role, one.text, status(one), one.at
-    return StoredMessage(*said, one.attachments, one.made, one.edited, one.reason)
+    text = one.id, "", one.parent_id, one.role, one.text, status(one), one.at
+    return StoredMessage(*text, one.attachments, one.made, one.edited, one.reason)
 
 
 def status(utterance: Utterance) -> Status:
