@@ -217,6 +217,17 @@ async def test_a_new_chat_is_another_in_the_history_and_an_empty_one_is_none():
         assert [said.status for said in history.open(history.chats()[1].id).branch] == ["done", "stopped"]
 
 
+async def test_a_new_chat_begins_idle_whatever_was_stopped_before_it():
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        await stage.begins("old")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.chat.status.state == "stopped")
+        await stage.pilot.press("ctrl+n")
+        await stage.sees("Ask anything.")
+        await stage.until(lambda: stage.chat.status.state == "idle")
+
+
 async def test_without_paper_nothing_is_written(tmp_path: Path):
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await ask(stage, "hi")
