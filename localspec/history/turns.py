@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from localspec.history.store import History
 
 OWN = 1 << 48  # no history gets that far
-ENDED_FIRST = "the program ended before it began."  # unless another reason for having no answer comes
+ENDED_FIRST = "the program ended first, or is still at it elsewhere."  # unless another reason comes
 ANEW = Notice("info", "history_anew", "This chat was deleted elsewhere; your last message starts a new one.")
 
 

@@ -279,7 +279,9 @@ async def test_a_question_that_the_program_did_not_live_to_answer_says_so():
         await stage.send("one")
         await stage.until(lambda: engine.requests)
     async with kept_chat(ScriptedEngine(SHORT), past=recall()) as stage:
-        await notes_end_with(stage, "opened: the program ended before it began. Ctrl+R asks for one.")
+        await notes_end_with(
+            stage, "opened: the program ended first, or is still at it elsewhere. Ctrl+R asks for one."
+        )
 
 
 async def test_of_a_long_chat_the_end_is_shown_and_all_of_it_is_told_the_model():
