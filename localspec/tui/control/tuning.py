@@ -263,6 +263,7 @@ def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: Samp
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
     catalog = Catalog.load()
+    model = catalog.plain_name(model)
     formats, lasting = chosen_formats.read(), catalog.lasting_name(model)
     if "quant" in load:
         formats.pop(lasting, None)
