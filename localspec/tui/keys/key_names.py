@@ -59,6 +59,11 @@ def changed(node: MessagePump) -> list[tuple[str, str]]:
     ]
 
 
+def named(node: MessagePump) -> str:
+    """Every id with its keys, as one text."""
+    return " · ".join(f"{name} {shown(node, name)}" for name in keyed(node).keys)
+
+
 def rows(node: MessagePump, bindings: Iterable[BindingType]) -> list[tuple[str, str]]:
     """Keys, and what they do; those that do the same in one row. Only what has an id."""
     found: dict[str, list[str]] = {}

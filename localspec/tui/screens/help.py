@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from localspec.tui.control.branches import LETTERS
 from localspec.tui.control.commands import COMMANDS
-from localspec.tui.keys.key_names import changed, rows, with_keys
+from localspec.tui.keys.key_names import changed, named, rows, with_keys
 from localspec.tui.keys.keymap import default_keys, spelled, twins
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.keys.opener import ClosedByOpener
@@ -52,6 +52,7 @@ OVER: dict[str, list[BindingType]] = {
 }
 WIDEST = 24
 CHANGED = "Keys that your settings change"
+NAMES = "Names of all keys, for [keymap] in config.toml"
 WHO = "Who wrote a token, as {tokens} shows it"
 CLOSE = "{help.close} closes this page; ↑ ↓ PgUp PgDn scroll it."
 
@@ -84,6 +85,8 @@ class HelpScreen(ClosedByOpener, ModalScreen[None]):
             for title, listed in sections.items():
                 yield Static(title, markup=False, classes="title")
                 yield Static(table(listed), markup=False)
+            yield Static(NAMES, markup=False, classes="title")
+            yield Static(named(self), markup=False, classes="quiet")
             yield Static(with_keys(self, WHO), markup=False, classes="title")
             yield Static(meanings(self), markup=False)
         yield TooSmall()
