@@ -30,6 +30,7 @@ RETIRED = {  # a pattern, and what to say instead
     r"\bwished\b": "asked for, chosen",
     r"\badmitted\b": "passed the self-check",
     r"\bwords (a|the) (chat|conversation)\b": "formats the conversation",
+    r"pip install (--upgrade|-U) localspec": "UPDATE of core/errors.py: localspec is on no registry",
     r"\bonce more, beside it\b": "regenerate, keeping the old one",
 }
 NAMES = {"told", "somebody", "anybody", "nobody", "obey", "obeys", "obeying", "wished", "admitted"}

@@ -86,10 +86,10 @@ def known_model(name: str) -> str:
     """The name of a model that is here, as it is valid in any folder, or that can be pulled; UsageError for others."""
     from localspec.cli.io import print_note
     from localspec.core.errors import NotDownloaded
-    from localspec.hub.typed_names import plain_name
     from localspec.models.catalog import LISTED, Catalog
 
-    name, catalog = plain_name(name), Catalog.load()
+    catalog = Catalog.load()
+    name = catalog.plain_name(name)
     try:
         return catalog.lasting_name(name)
     except NotDownloaded as fault:

@@ -99,7 +99,7 @@ def chat(
     from localspec.cli.download.missing_model import own_model_named, pull_if_missing
     from localspec.cli.remote_chat import chat_with, named_remote, refuse_local, remote_tuning
     from localspec.config.reading import read
-    from localspec.hub.typed_names import plain_name
+    from localspec.models.catalog import Catalog
     from localspec.runtime.draft_choice import check
     from localspec.tui import app
     from localspec.tui.control import tuning
@@ -115,7 +115,7 @@ def chat(
         notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
         kept = settings.chat.history and not no_history
         return chat_with(remote, tuned, system, past, history=kept, theme=theme, inline=inline, notices=notice)
-    model = plain_name(model) if model else None
+    model = Catalog.load().plain_name(model) if model else None
     laid = laid_to_config() if model is None and past is None else nullcontext()
     with laid, own_model_named(past.chat if past and not model else None):
         model = model or (past.chat.model_key if past else settings.default_model)

@@ -9,16 +9,16 @@ class ModelName(click.ParamType[str]):
     name = "text"
 
     def convert(self, value: str, *_: object) -> str:
-        from localspec.hub.typed_names import plain_name
+        from localspec.models.catalog import Catalog
 
-        return plain_name(value)
+        return Catalog.load().plain_name(value)
 
 
 class NameAnywhere(ModelName):
     """The name of a model here, or at a server, whose names keep their case."""
 
     def convert(self, value: str, *_: object) -> str:
-        from localspec.hub.addresses import without_address
+        from localspec.models.addresses import without_address
 
         return without_address(value)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from localspec.core.errors import UPDATE
 from localspec.core.sanitize import one_line
 
 LISTS, PULLS, DELETES = "localspec ls", "localspec pull MODEL", "localspec rm MODEL"
@@ -29,7 +30,7 @@ ELSEWHERE = {
     "search": "Models are searched in the chat: localspec chat, Ctrl+O, Hub. Saved chats: localspec history search",
     "create": f"There is nothing to create: a folder or GGUF file runs as it is. Try: {CHATS} ./FILE.gguf",
     "login": "Log in with the hub's own program: hf auth login",
-    **dict.fromkeys(("update", "upgrade"), "Upgrade it as it was installed, e.g.: pip install --upgrade localspec"),
+    **dict.fromkeys(("update", "upgrade"), UPDATE),
 }
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from localspec.config.tables import KEYS, PATTERNS, SCHEMA_VERSION, SECTIONS, Config, PresetTable
 from localspec.core import paths
-from localspec.core.errors import UsageError
+from localspec.core.errors import UPDATE, UsageError
 from localspec.core.plain_file import read_small
 from localspec.core.strict_toml import shallow
 
@@ -64,7 +64,7 @@ def checked(found: dict[str, Any], file: Path) -> Config:
     if isinstance(version, int) and version > SCHEMA_VERSION:
         raise UsageError(
             f"{file} has schema_version {version}; this localspec knows {SCHEMA_VERSION}.",
-            hint="Upgrade it: pip install --upgrade localspec",
+            hint=UPDATE,
         )
     try:
         for name, preset in members(found, "presets"):

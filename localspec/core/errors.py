@@ -31,6 +31,7 @@ from typing import ClassVar
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError of these kinds: the disk is full
 ENGINE_STOPPED = "The engine stopped."  # an EngineDied whose process is gone
+UPDATE = "Update localspec: git pull in its clone, then make chat, or pip install . again."  # it is on no registry
 REPEAT = "Download the model again, or choose another."  # the hint for a model's broken files
 
 

@@ -43,6 +43,7 @@ from localspec.history.turns import (
     Shortened,
     Sought,
     Titled,
+    Unanswered,
     Update,
     Written,
 )
@@ -85,6 +86,7 @@ __all__ = [
     "Titled",
     "Totals",
     "Tree",
+    "Unanswered",
     "Unsent",
     "Update",
     "WhenFull",

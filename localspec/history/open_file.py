@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
-from localspec.core.errors import HistoryError
+from localspec.core.errors import UPDATE, HistoryError
 from localspec.core.events import Notice
 from localspec.core.plain_file import plain
 from localspec.history import schema
@@ -100,7 +100,7 @@ def refuse_foreign(db: sqlite3.Connection, path: Path) -> None:
         raise HistoryError(
             f"The history {path} was written by a newer localspec (version {found}; "
             f"this one knows {len(schema.MIGRATIONS)}).",
-            hint=f"Update localspec. {ELSEWHERE}",
+            hint=f"{UPDATE} {ELSEWHERE}",
         )
 
 

@@ -119,11 +119,13 @@ class Generation(Record, frozen=True):
 
 
 class Answer(Record, frozen=True):
-    """An answer so far: its whole text and every round. It is partial until its stats have a finish_reason."""
+    """An answer so far: its whole text and every round. It is partial until its stats have a finish_reason. `reason`:
+    the sentence of the error that ended it."""
 
     text: str
     generation: Generation
     steps: tuple[Step, ...] = ()
+    reason: str = ""
 
     @property
     def status(self) -> Status:
@@ -133,7 +135,8 @@ class Answer(Record, frozen=True):
 class StoredMessage(Record, frozen=True):
     """A message as the history has it. Its rounds are read separately, by `History.steps`.
 
-    `edited`: how many of an answer's first characters the user wrote; a model may have continued them.
+    `edited`: how many of an answer's first characters the user wrote; a model may have continued them. `reason`: why
+    the answer failed, or why the question has none; "" where that is not known.
     """
 
     id: int
@@ -146,6 +149,7 @@ class StoredMessage(Record, frozen=True):
     attachments: tuple[Attachment, ...] = ()
     generation: Generation | None = None
     edited: int = 0
+    reason: str = ""
 
     @property
     def by_user(self) -> str:

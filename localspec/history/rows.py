@@ -34,7 +34,7 @@ from localspec.history.records import (
 T = TypeVar("T")
 LETTERS = "0123456789abcdefghjkmnpqrstvwxyz"  # Crockford's: none is taken for another
 
-PLAIN = ("id", "chat_id", "parent_id", "role", "content", "status", "created_at", "edited")
+PLAIN = ("id", "chat_id", "parent_id", "role", "content", "status", "created_at", "edited", "reason")
 IDENTITY = ("target", "target_sha", "quant", "device", "draft")
 
 CHAT = """
@@ -43,13 +43,18 @@ SELECT id, title, created_at, updated_at, model_key, preset, system, head_id, pi
 FROM conversation
 """
 MESSAGES = """
-SELECT id, conversation_id AS chat_id, parent_id, role, content, status, created_at, edited,
+SELECT id, conversation_id AS chat_id, parent_id, role, content, status, created_at, edited, reason,
   target, target_sha, quant, device, draft, params_json, versions_json, stats_json
 FROM message LEFT JOIN generation ON generation.message_id = message.id
 WHERE conversation_id = ?
 """
 INSERT = """
-INSERT INTO message(conversation_id, parent_id, role, content, status, created_at, edited) VALUES (?, ?, ?, ?, ?, ?, ?)
+INSERT INTO message(conversation_id, parent_id, role, content, status, created_at, edited, reason)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+"""
+EXPLAIN = """
+UPDATE message SET reason = ? WHERE id = ? AND role = 'user'
+AND NOT EXISTS (SELECT 1 FROM message AS answer WHERE answer.parent_id = message.id AND answer.role = 'assistant')
 """
 OF_CHAT = (
     "conversation_id IS ? AND (conversation_id IS NOT NULL OR server = ?)"  # what was written for one goes to no other
@@ -125,19 +130,24 @@ def encoded(value: object) -> str:
 
 
 def insert_message(db: sqlite3.Connection, message: StoredMessage) -> StoredMessage:
-    """Adds the message below its parent and makes it the chat's head."""
+    """Adds the message below its parent and makes it the chat's head. A question that has an answer needs no reason
+    for having none."""
     at = now()
     check_parent(db, message.chat_id, message.parent_id)
     row = (message.chat_id, message.parent_id, message.role, message.content, message.status, at)
-    added = db.execute(INSERT, (*row, message.edited))
+    added = db.execute(INSERT, (*row, message.edited, message.reason))
     message_id = int(added.lastrowid or 0)
+    if message.role == "assistant":
+        db.execute("UPDATE message SET reason = '' WHERE id = ? AND role = 'user'", (message.parent_id,))
     for file in message.attachments:
         db.execute(
             "INSERT INTO attachment(message_id, path, mime, sha256, text) VALUES (?, ?, ?, ?, ?)",
             (message_id, file.path, file.mime, file.sha256, file.text),
         )
     db.execute("UPDATE conversation SET head_id = ?, updated_at = ? WHERE id = ?", (message_id, at, message.chat_id))
-    return StoredMessage(message_id, *row, attachments=message.attachments, edited=message.edited)
+    return StoredMessage(
+        message_id, *row, attachments=message.attachments, edited=message.edited, reason=message.reason
+    )
 
 
 def check_parent(db: sqlite3.Connection, chat_id: str, parent_id: int | None) -> None:
@@ -151,8 +161,9 @@ def check_parent(db: sqlite3.Connection, chat_id: str, parent_id: int | None) ->
 
 def save_answer(db: sqlite3.Connection, message_id: int, answer: Answer) -> None:
     updated = db.execute(
-        "UPDATE message SET content = ?, status = ? WHERE id = ? AND role = 'assistant' RETURNING conversation_id",
-        (answer.text, answer.status, message_id),
+        "UPDATE message SET content = ?, status = ?, reason = ? WHERE id = ? AND role = 'assistant' "
+        "RETURNING conversation_id",
+        (answer.text, answer.status, answer.reason, message_id),
     ).fetchone()
     if updated is None:
         raise gone("answer")

@@ -108,6 +108,12 @@ def m010_unsent_while_it_is_written(db: sqlite3.Connection) -> None:
         db.execute(f"ALTER TABLE unsent ADD COLUMN {column}")
 
 
+@migration
+def m011_reasons(db: sqlite3.Connection) -> None:
+    """Adds why an answer failed, or why a question has none."""
+    db.execute("ALTER TABLE message ADD COLUMN reason TEXT NOT NULL DEFAULT ''")
+
+
 CONVERSATION = """
 CREATE TABLE conversation(
   id TEXT PRIMARY KEY, title TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
 
+from msgspec.structs import replace
+
 from localspec.core import paths
 from localspec.core.errors import NoSuchChat
 from localspec.core.events import Step
@@ -90,10 +92,16 @@ class History:
         return OpenChat(rows.as_chat(found[0]), Tree(rows.as_messages(messages, attached)))
 
     def begin(
-        self, chat: NewChat, question: str, *, attachments: tuple[Attachment, ...] = (), sends: tuple[int, ...] = ()
+        self,
+        chat: NewChat,
+        question: str,
+        *,
+        attachments: tuple[Attachment, ...] = (),
+        sends: tuple[int, ...] = (),
+        reason: str = "",
     ) -> StoredMessage:
         """Creates a chat with its first question: an empty one is never saved. `sends`: ids of what was kept unsent and
-        is this."""
+        is this. `reason`: why it has no answer, until it has one."""
 
         def work(db: sqlite3.Connection) -> StoredMessage:
             chat_id, at = rows.new_id(), now()
@@ -103,7 +111,8 @@ class History:
                 (chat_id, chat.title, at, at, chat.model_key, chat.preset, chat.system),
             )
             rows.drop_unsent(db, sends)
-            return rows.insert_message(db, StoredMessage.unsaved(chat_id, "user", question, attachments=attachments))
+            asked = StoredMessage.unsaved(chat_id, "user", question, attachments=attachments)
+            return rows.insert_message(db, replace(asked, reason=reason))
 
         return self._database.write(work)
 
@@ -120,6 +129,10 @@ class History:
     def save(self, message_id: int, answer: Answer) -> None:
         """Replaces what was saved of an answer by the answer so far, or by the finished one."""
         self._database.write(lambda db: rows.save_answer(db, message_id, answer))
+
+    def explain(self, message_id: int, reason: str) -> None:
+        """Keeps why a question has no answer; nothing where it has one by now, or is deleted."""
+        self._database.write(lambda db: db.execute(rows.EXPLAIN, (reason, message_id)))
 
     def steps(self, message_id: int) -> tuple[Step, ...]:
         """Every round of an answer, for the token view; none for a message that no model wrote."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from localspec.history.store import History
 
 OWN = 1 << 48  # no history gets that far
+ENDED_FIRST = "the program ended first, or is still at it elsewhere."  # unless another reason comes
 ANEW = Notice("info", "history_anew", "This chat was deleted elsewhere; your last message starts a new one.")
 
 
@@ -41,6 +42,13 @@ class Answered(Record, frozen=True):
     answer: Answer
     id: int
     parent: int
+
+
+class Unanswered(Record, frozen=True):
+    """The question's answer has not begun, and does not: `reason` says why."""
+
+    id: int
+    reason: str
 
 
 class Edited(Record, frozen=True):
@@ -119,6 +127,7 @@ class Located(Record, frozen=True):
 Update = (
     Asked
     | Answered
+    | Unanswered
     | Edited
     | Moved
     | Removed
@@ -155,6 +164,9 @@ class Turns:
         match update:
             case Answered() if self._chat_id is not None:
                 self._save(history, self._chat_id, update)
+            case Unanswered() if self._chat_id is not None:
+                with suppress(NoSuchChat):  # deleted by another program: the next question finds that out
+                    history.explain(self._row(update.id) or 0, update.reason)
             case Edited() if self._chat_id is not None:
                 self._edit(history, self._chat_id, update)
             case Moved() if self._chat_id is not None:
@@ -162,12 +174,8 @@ class Turns:
                     history.set_head(self._chat_id, self._row(update.head))
             case Removed() if self._chat_id is not None:
                 self._remove(history, self._chat_id, update.id)
-            case Instructed() if self._chat_id is not None:
-                history.change(self._chat_id, system=update.system)
-            case Shortened() if self._chat_id is not None:
-                history.change(self._chat_id, when_full=update.when_full, untold=update.untold)
-            case Titled() if self._chat_id is not None:
-                self._title(history, self._chat_id, update)
+            case Instructed() | Shortened() | Titled() if self._chat_id is not None:
+                self._change(history, self._chat_id, update)
             case Left():
                 self._continue(None)
             case Opened():
@@ -195,8 +203,10 @@ class Turns:
                     history.change(self._chat_id, model_key=asked.chat.model_key, preset=asked.chat.preset)
                 parent, attached = self._row(asked.parent), asked.attachments
                 message = StoredMessage.unsaved(self._chat_id, "user", asked.question, parent, attachments=attached)
-                return history.append(message, sends=self._unsent)
-        return history.begin(asked.chat, asked.question, attachments=asked.attachments, sends=self._unsent)
+                return history.append(replace(message, reason=ENDED_FIRST), sends=self._unsent)
+        return history.begin(
+            asked.chat, asked.question, attachments=asked.attachments, sends=self._unsent, reason=ENDED_FIRST
+        )
 
     def _save(self, history: History, chat_id: str, answered: Answered) -> None:
         try:
@@ -226,6 +236,16 @@ class Turns:
         """The chat was deleted elsewhere: the next question starts another."""
         self._continue(None)
         return NoSuchChat(fault.message, hint="Your next message starts a new chat.")
+
+    def _change(self, history: History, chat_id: str, update: Instructed | Shortened | Titled) -> None:
+        """Changes the chat itself."""
+        match update:
+            case Instructed():
+                history.change(chat_id, system=update.system)
+            case Shortened():
+                history.change(chat_id, when_full=update.when_full, untold=update.untold)
+            case Titled():
+                self._title(history, chat_id, update)
 
     def _title(self, history: History, chat_id: str, titled: Titled) -> None:
         with suppress(NoSuchChat):  # deleted by another program: the next question finds that out

@@ -13,7 +13,6 @@ from localspec.core.requests import WeightOptions
 from localspec.hub.process import HubProcess
 from localspec.hub.records import AnyAsk, AskFit, AskPair, FitFound, FitRequest, PairFound, PairRequest
 from localspec.hub.request import asked_repository
-from localspec.hub.typed_names import plain_name
 from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
 from localspec.loading.plan_request import check
 from localspec.models.catalog import Catalog
@@ -35,7 +34,8 @@ def fit(model: str, *, draft: str = "", quant: str = "auto", ctx: int | None = N
 def fit_found(model: str, draft: str, weights: WeightOptions) -> FitFound:
     """The same, with what was read from the hub for it."""
     check(weights)
-    catalog, model, draft = Catalog.load(), plain_name(model), plain_name(draft)
+    catalog = Catalog.load()
+    model, draft = catalog.plain_name(model), catalog.plain_name(draft)
     target, drafter = here(model, catalog), here(draft, catalog) if draft else None
     if target is not None and (drafter is not None or not draft):
         request = request_here(weights, drafter=drafter, gpu_bytes=usable_gpu_bytes())
@@ -48,7 +48,8 @@ def fit_found(model: str, draft: str, weights: WeightOptions) -> FitFound:
 def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[Candidate, ...]:
     """Whether a model can draft for another, as one candidate with its verdict; without `draft` the candidates on this
     machine, or with `hub` those of the hub, best first."""
-    catalog, target, draft = Catalog.load(), plain_name(target), plain_name(draft)
+    catalog = Catalog.load()
+    target, draft = catalog.plain_name(target), catalog.plain_name(draft)
     first, second = here(target, catalog), here(draft, catalog) if draft else None
     if first is not None and second is not None:
         return (Candidate(draft, second.total_bytes, on_disk=True, verdict=pairs.pair(first, second)),)

@@ -11,10 +11,9 @@ from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.requests import WeightOptions
 from localspec.core.weight_formats import AUTO
 from localspec.engine.drafters.table import has_model, parse
-from localspec.hub.addresses import GIVE
 from localspec.hub.records import PullRequest
-from localspec.hub.typed_names import plain_name
 from localspec.loading.plan_request import check
+from localspec.models.addresses import GIVE
 from localspec.models.catalog import Catalog, variant_of
 from localspec.models.catalog_file import ModelTable
 
@@ -40,12 +39,13 @@ def asked_drafter(typed: str, draft: str) -> str:
             "An early exit is part of the target: there is nothing to download for it.",
             hint=f"Leave it out here, and name it for the chat: localspec chat {typed} --draft {draft}",
         )
-    return plain_name(draft) if draft not in ("auto", "none") else draft
+    return Catalog.load().plain_name(draft) if draft not in ("auto", "none") else draft
 
 
 def asked_repository(typed: str) -> tuple[str, str, str]:
     """Its repository, revision and variant; of a key the commit and file that models.toml has, if it has them."""
-    catalog, typed = Catalog.load(), plain_name(typed)
+    catalog = Catalog.load()
+    typed = catalog.plain_name(typed)
     name, revision, variant = (typed, "", "") if catalog.key_of(typed) else parts_of(typed)
     if known := catalog.key_of(name):
         table = catalog.models[known]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +19,7 @@ from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.events import DraftLength
 from localspec.core.requests import DraftRequest, SamplingOptions
 from localspec.core.weight_formats import ListedFormat
-from localspec.models import hub_cache
+from localspec.models import hub_cache, typed_names
 from localspec.models.catalog_file import (
     CatalogFile,
     DraftTable,
@@ -104,15 +104,36 @@ class Catalog:
         return cls(written.models, written.remotes)
 
     def resolve(self, name: str) -> Entry:
-        """The Entry of a key, an alias, a folder, a GGUF file, a cached repository or a model of another program;
-        NotDownloaded for anything else."""
+        """The Entry of a key, an alias, a folder, a GGUF file, a cached repository or a model of another program, as
+        `plain_name` understands them; NotDownloaded for anything else."""
         if key := self.key_of(name):
             return _entry(key, self.models[key])
-        return self._folder(name)
+        try:
+            return self._folder(name)
+        except NotDownloaded:
+            if (plain := self.plain_name(name)) == name:
+                raise
+        return self.resolve(plain)
+
+    def plain_name(self, typed: str) -> str:
+        """The name of the model that was typed in another case, with a slash at the end or as its address; any other
+        stays as it is. UsageError for an address that is no model's."""
+        return typed_names.plain_name(typed, self.words, self._repositories())
 
     def key_of(self, name: str) -> str:
         """The key that this key or alias means; "" for none."""
         return next((key for key, table in self.models.items() if name in (key, *table.aliases)), "")
+
+    @property
+    def words(self) -> list[str]:
+        """The keys and aliases."""
+        return [word for key, table in self.models.items() for word in (key, *table.aliases)]
+
+    def _repositories(self) -> Iterator[str]:
+        """Yields those in the cache and those of models.toml, of drafters too."""
+        yield from hub_cache.folders()
+        for table in self.models.values():
+            yield from filter(None, (table.repo, table.draft.model if table.draft else None))
 
     def of_repository(self, repo: str) -> tuple[str, ModelTable] | None:
         """The first model with this repository, and its key."""
@@ -153,8 +174,7 @@ class Catalog:
             raise absent(name)
         if "/" in name:
             raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
-        known = [word for key, table in self.models.items() for word in (key, *table.aliases)]
-        near = difflib.get_close_matches(name, known, n=1)
+        near = difflib.get_close_matches(name, self.words, n=1)
         raise NotDownloaded(f"There is no model '{name[:200]}'" + meant(near), hint=f"{ELSE} {DOWNLOAD}")
 
     def _fetched(self, name: str, folder: Path) -> Entry:

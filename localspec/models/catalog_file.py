@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal  # Any: TOML before it is checked
 import msgspec
 
 from localspec.core import paths
-from localspec.core.errors import CatalogError
+from localspec.core.errors import UPDATE, CatalogError
 from localspec.core.plain_file import plain
 from localspec.core.requests import MAX_DRAFT, SamplingOptions
 from localspec.core.strict_toml import shallow
@@ -186,7 +186,7 @@ def check(source: Path, written: CatalogFile) -> None:
     """Checks what the types cannot express."""
     if written.schema_version != SCHEMA_VERSION:
         newer = written.schema_version > SCHEMA_VERSION
-        hint = "Upgrade localspec: pip install --upgrade localspec" if newer else f"Write {SCHEMA_VERSION}."
+        hint = UPDATE if newer else f"Write {SCHEMA_VERSION}."
         raise CatalogError(f"{source} has schema_version {written.schema_version}, not {SCHEMA_VERSION}.", hint=hint)
     seen: dict[str, str] = {}
     for key, table in written.models.items():

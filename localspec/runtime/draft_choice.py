@@ -256,6 +256,7 @@ def short(model: Snapshot) -> str:
 def find_draft(name: str, entry: Entry, catalog: Catalog) -> Path:
     """The folder of a draft that models.toml names for this target, else of any model by key, repository or folder."""
     named = entry.named_draft(name)
+    name = name if named else catalog.plain_name(name)
     try:
         return entry_folder(named, catalog) if named else catalog.resolve(name).path
     except NotDownloaded as fault:

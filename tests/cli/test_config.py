@@ -10,7 +10,7 @@ import pytest
 
 from localspec.config.tables import Config
 from localspec.core import paths
-from localspec.core.errors import UsageError
+from localspec.core.errors import UPDATE, UsageError
 from localspec.core.requests import GenerateRequest, LoadRequest, Message, SamplingOptions
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.themes import look
@@ -145,7 +145,7 @@ def test_a_broken_file_ends_every_command_that_needs_it_but_the_others_help(word
     write("schema_version = 2")
     code, out, err = localspec(*words)
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert "pip install --upgrade localspec" in err
+    assert UPDATE in err
     assert localspec("config", "path")[0] == 0
 
 

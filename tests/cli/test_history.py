@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from localspec.cli import history as cli_history
 from localspec.cli.main import main
 from localspec.core import paths
+from localspec.core.errors import UPDATE
 from localspec.history import FORMATS, Attachment, History, NewChat, StoredMessage
 from tests.support.chats import WholeChat, answer, chat, old_file, reply
 from tests.support.scripted_engine import step
@@ -460,7 +461,7 @@ def test_a_newer_history_is_a_sentence(localspec: Program, words: str):
         history._database.write(lambda db: db.execute("PRAGMA user_version = 99"))
     told = sentence(localspec(*words.split()), 1)
     assert "newer localspec" in told
-    assert "Update localspec." in told
+    assert UPDATE in told
 
 
 @pytest.mark.parametrize("in_use", [False, True])

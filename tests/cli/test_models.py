@@ -412,6 +412,24 @@ def test_python_finds_a_model_that_is_here_in_any_case():
     assert [one.verdict and one.verdict.ok for one in package.pair("MAKER/tiny", "maker/TINY")] == [True]
 
 
+@pytest.mark.heavy
+def test_a_gguf_file_on_this_machine_is_a_model_for_each_of_these_commands(localspec: Program, tmp_path: Path):
+    from localspec.models.checkpoint import open_snapshot
+    from tests.support.gguf_files import save_pair
+
+    file, folder = save_pair(tmp_path, "Q8_0")
+    code, out, _ = localspec("show", str(file))
+    assert (code, out.splitlines()[0]) == (0, str(file))
+    assert re.search(r"^weights +Q8_0, ", out, re.MULTILINE)
+    assert re.search(r"^files +tiny-Q8_0\.gguf, ", out, re.MULTILINE)
+    code, out, _ = localspec("fit", str(file), "--draft", str(file), "--json")
+    assert (code, json.loads(out)["num_bytes"]) == (0, open_snapshot(file).total_bytes)
+    for names in ((str(folder), str(file)), (str(file), str(folder))):
+        code, out, _ = localspec("pair", *names)
+        assert (code, out.endswith(f" {names[1]} can draft for {names[0]}.\n")) == (0, True)
+    assert localspec("verify-files", str(file))[0] == 0
+
+
 def test_pair_says_whether_and_why(localspec: Program, tmp_path: Path):
     save_snapshot(tmp_path / "other", llama2_like(), seed=2)
     code, out, _ = localspec("pair", "guide", str(GUIDE / "draft"))

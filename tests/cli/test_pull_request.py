@@ -22,10 +22,10 @@ from localspec.core import paths
 from localspec.core.errors import UsageError
 from localspec.core.sizes import rate_words
 from localspec.hub import pulls
-from localspec.hub.addresses import without_address
 from localspec.hub.records import AskFit, AskPair, AskPull, FitFound, PairFound, PullRequest
-from localspec.hub.typed_names import plain_name
 from localspec.models import hub_cache
+from localspec.models.addresses import without_address
+from localspec.models.catalog import Catalog
 from tests.cli.test_pull import ARRIVING, Install, answers, hub
 from tests.conftest import Program
 from tests.support.scripted_hub import COMMIT, GB, ScriptedHub, a_fit, a_plan, a_repository, gated
@@ -86,21 +86,21 @@ NAMES = {
 @pytest.mark.parametrize("typed", NAMES)
 def test_a_name_in_another_case_or_with_a_slash_is_the_one_that_is_known(typed: str):
     hub_cache.kept("org/half").mkdir(parents=True)
-    assert plain_name(typed) == NAMES[typed]
-    assert plain_name(NAMES[typed]) == NAMES[typed]
+    assert Catalog.load().plain_name(typed) == NAMES[typed]
+    assert Catalog.load().plain_name(NAMES[typed]) == NAMES[typed]
 
 
 def test_of_two_names_that_differ_by_case_each_is_its_own():
     for name in ("org/half", "org/HALF"):
         hub_cache.kept(name).mkdir(parents=True)
-        assert plain_name(name) == name
+        assert Catalog.load().plain_name(name) == name
 
 
 def test_a_folder_that_is_there_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "Guide").mkdir()
     (tmp_path / "qwen" / "qwen3-8b").mkdir(parents=True)
-    assert [plain_name(name) for name in ("Guide", "qwen/qwen3-8b")] == ["Guide", "qwen/qwen3-8b"]
+    assert [Catalog.load().plain_name(name) for name in ("Guide", "qwen/qwen3-8b")] == ["Guide", "qwen/qwen3-8b"]
 
 
 def test_every_command_about_models_takes_any_case(hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch):

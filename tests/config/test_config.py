@@ -21,7 +21,7 @@ from localspec.config.tables import (
 )
 from localspec.config.writing import store, store_typed, unset
 from localspec.core import paths
-from localspec.core.errors import UsageError
+from localspec.core.errors import UPDATE, UsageError
 from localspec.core.requests import SAMPLING_FIELDS, LoadRequest, SamplingOptions, SpecOptions
 from localspec.models.catalog import Catalog
 
@@ -173,7 +173,7 @@ def test_a_file_that_is_no_toml_is_told_with_the_line(file: Path):
 
 def test_a_newer_file_asks_for_an_upgrade_whatever_else_it_says(file: Path):
     sentence = told(file, "schema_version = 9\nnew_thing = 1")
-    assert sentence == " has schema_version 9; this localspec knows 1. Upgrade it: pip install --upgrade localspec"
+    assert sentence == f" has schema_version 9; this localspec knows 1. {UPDATE}"
 
 
 def test_a_file_that_cannot_be_read_is_named(file: Path):

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core import paths
-from localspec.core.errors import HistoryError, LocalspecError
+from localspec.core.errors import UPDATE, HistoryError, LocalspecError
 from localspec.history import History, NewChat, open_file, schema
 from tests.support.chats import MESSAGE, WRITER, answer, chat, child, contents, old_file, reply, sound
 
@@ -485,7 +485,7 @@ def test_a_newer_file_is_refused_and_not_touched(path: Path):
     with pytest.raises(HistoryError, match="newer localspec") as fault:
         History()
     assert sentence(fault)
-    assert "Update localspec" in fault.value.hint
+    assert UPDATE in fault.value.hint
     assert path.read_bytes() == before
     assert beside(path, "corrupt") == []
 

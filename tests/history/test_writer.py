@@ -23,13 +23,14 @@ from localspec.history import (
     Moved,
     Opened,
     Removed,
+    Unanswered,
     Update,
     Writer,
     database,
     recall,
     writer,
 )
-from localspec.history.turns import ANEW
+from localspec.history.turns import ANEW, ENDED_FIRST
 from tests.support.chats import GUIDE, ROUNDS, Talk, answer, chat, child, contents, partial, sound
 
 
@@ -102,6 +103,27 @@ def test_a_turn_is_kept_with_every_round_and_its_figures(talk: Talk):
         assert (said.content, said.status, said.generation) == ("Drafts it.", "done", whole.generation)
         assert (said.parent_id, twice.parent_id) == (once.id, said.id)
         assert history.steps(said.id) == ROUNDS
+
+
+def test_a_question_says_why_it_has_no_answer_until_it_has_one(talk: Talk):
+    written(talk.asks("Once?"))
+    assert recall().branch[-1].reason == ENDED_FIRST, "as a kill leaves it"
+    asked = talk.asks("Twice?", below=None)
+    written(asked, Unanswered(asked.id, "The engine failed."))
+    assert recall().branch[-1].reason == "The engine failed."
+    asked = talk.asks("And now?", below=None)
+    told = [Unanswered(asked.id, reason) for reason in ("The engine failed.", "late")]
+    written(asked, told[0], talk.answers(answer()), told[1])
+    assert [said.reason for said in recall().branch] == ["", ""]
+
+
+def test_a_failed_answer_keeps_the_sentence_of_its_error_until_it_goes_on(talk: Talk):
+    failed = msgspec.structs.replace(answer(finish="error"), reason="The engine failed.")
+    written(talk.asks("Once?"), talk.answers(failed))
+    assert recall().branch[-1].reason == "The engine failed."
+    talk = Talk()
+    written(talk.asks("Once?"), talk.answers(failed), talk.answers(answer()))
+    assert recall().branch[-1].reason == ""
 
 
 def test_a_chat_that_is_left_is_followed_by_another_and_one_without_a_question_is_never_kept(talk: Talk):

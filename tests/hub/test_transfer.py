@@ -279,6 +279,12 @@ def test_a_line_that_falls_silent_in_the_middle_ends_it(hub: FakeHub):
     assert fault.value.hint == "2 MB are kept; repeat to go on."
 
 
+def test_a_hub_has_half_a_minute_and_who_watches_hears_of_it_ten_times_a_second_at_most():
+    """Checks 5 and 16: the deadlines of a download by default; other tests shorten them."""
+    usual = Deadlines()
+    assert (usual.silence, usual.tick, usual.beat) == (30, 0.1, 1)
+
+
 def test_a_slow_line_is_not_silent(hub: FakeHub):
     """Check 6: a byte now and then is enough, for much longer than the deadline of silence."""
     tiny = model(NAME, 20)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec.core import paths
-from localspec.core.errors import CatalogError, CheckpointError, NotDownloaded, UsageError
+from localspec.core.errors import UPDATE, CatalogError, CheckpointError, NotDownloaded, UsageError
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
@@ -252,6 +252,20 @@ def test_what_was_fetched_is_found_by_the_name_of_its_repository(
     assert catalog.resolve("Somebody/Far-7B").path.samefile(tmp_path / "Somebody" / "Far-7B"), "a folder comes first"
 
 
+def test_a_name_is_understood_in_any_case_with_a_slash_and_as_an_address(tmp_path: Path) -> None:
+    catalog, far = load(tmp_path, EXAMPLE), fetched("Somebody/Far-7B")
+    for typed in ("SMALL", "Tiny/"):
+        assert catalog.resolve(typed).name == "Small One"
+    for typed in ("somebody/far-7b", "Somebody/Far-7B/", "https://huggingface.co/somebody/Far-7B/tree/main"):
+        assert catalog.resolve(typed).path == far
+        assert catalog.lasting_name(typed) == "Somebody/Far-7B"
+    with pytest.raises(NotDownloaded) as caught:
+        catalog.resolve("HF.co/nobody/knows-it/")
+    assert caught.value.hint == "Fetch it: localspec pull nobody/knows-it"
+    with pytest.raises(UsageError, match=r"is not an address of huggingface\.co"):
+        catalog.resolve("https://example.com/Somebody/Far-7B")
+
+
 @pytest.mark.parametrize("commit", ["../../../elsewhere", "", "main", "\xff", COMMIT + "0"])
 def test_a_cache_that_names_no_commit_leads_nowhere(commit: str) -> None:
     kept = hub_cache.folder() / "models--maker--model"
@@ -331,7 +345,7 @@ def test_a_mistake_in_the_file_is_explained(text: str, tmp_path: Path) -> None:
 def test_a_newer_file_asks_for_an_upgrade(tmp_path: Path) -> None:
     with pytest.raises(CatalogError) as caught:
         load(tmp_path, "schema_version = 9")
-    assert "pip install --upgrade localspec" in caught.value.hint
+    assert caught.value.hint == UPDATE
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

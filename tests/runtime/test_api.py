@@ -599,6 +599,7 @@ def test_a_name_nobody_knows_is_not_downloaded(tmp_path: Path):
     assert refused(NotDownloaded, load, "giude").exit_code == 3
     assert refused(NotDownloaded, load, str(tmp_path / "nothing")).exit_code == 3
     assert refused(NotDownloaded, load, "somebody/model").exit_code == 3
+    assert "'Qwen/Qwen3-8B' is not" in refused(NotDownloaded, load, "https://huggingface.co/qwen/QWEN3-8B/").message
 
 
 def test_a_draft_with_another_tokenizer_is_an_incompatible_pair(models: Path):

@@ -11,7 +11,7 @@ import torch
 
 import localspec
 from localspec.bench.drafters import drafts
-from localspec.core.errors import CatalogError, UsageError
+from localspec.core.errors import CatalogError, NotDownloaded, UsageError
 from localspec.core.events import SpecCard
 from localspec.core.requests import DraftModel, DraftRequest, EarlyExit, LoadRequest
 from localspec.engine.drafters import table
@@ -197,3 +197,10 @@ def test_a_drafters_name_is_spelled_in_its_row_and_its_file():
         if isinstance(node, ast.Constant) and node.value in {*DRAFTERS} - {MODEL.name}
     }
     assert {file for file in spelled if not file.startswith("engine/drafters/")} == others
+
+
+@pytest.mark.parametrize("typed", ["qwen/QWEN3-0.6B", "Qwen/Qwen3-0.6B/", "https://huggingface.co/Qwen/Qwen3-0.6B"])
+def test_a_draft_model_is_named_as_a_target_is(typed: str) -> None:
+    with pytest.raises(NotDownloaded) as caught:
+        check(LoadRequest.of("Guide", draft=typed))
+    assert str(caught.value) == "'Qwen/Qwen3-0.6B' is not on this machine. Fetch it: localspec pull Qwen/Qwen3-0.6B"

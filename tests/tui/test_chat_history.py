@@ -14,6 +14,7 @@ import pytest
 
 from localspec.cli.main import main
 from localspec.core import paths
+from localspec.core.errors import UPDATE
 from localspec.core.events import Failure, Notice, Ready, Stats
 from localspec.core.requests import LoadRequest, Message
 from localspec.core.version import __version__
@@ -216,6 +217,17 @@ async def test_a_new_chat_is_another_in_the_history_and_an_empty_one_is_none():
         assert [said.status for said in history.open(history.chats()[1].id).branch] == ["done", "stopped"]
 
 
+async def test_a_new_chat_begins_idle_whatever_was_stopped_before_it():
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine) as stage:
+        await stage.begins("old")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.chat.status.state == "stopped")
+        await stage.pilot.press("ctrl+n")
+        await stage.sees("Ask anything.")
+        await stage.until(lambda: stage.chat.status.state == "idle")
+
+
 async def test_without_paper_nothing_is_written(tmp_path: Path):
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await ask(stage, "hi")
@@ -230,7 +242,7 @@ async def test_a_chat_goes_on_with_what_was_said():
     second = ScriptedEngine(SHORT, SHORT)
     async with kept_chat(second, past=recall()) as stage:
         await stage.sees("Hello there, world.", " 6 tokens ·", "unanswered", "This message had no answer")
-        assert "does not fit" not in stage.seen, "why is not known"
+        await notes_end_with(stage, "This message had no answer when the chat was opened: No. Ctrl+R asks for one.")
         assert "one · begun 20" in str(stage.chat.query(Note).first().content)
         await ask(stage, "two")
         said = [Message("user", "one"), Message("assistant", BYE), Message("user", "two")]
@@ -240,6 +252,36 @@ async def test_a_chat_goes_on_with_what_was_said():
         await ask(stage, "new")
         assert second.requests[1].messages == (Message("user", "new"),)
     assert chats() == [["new", "Bye."], ["one", BYE, "unanswered", "two", "Bye."]]
+
+
+async def test_why_an_answer_failed_or_never_began_is_said_when_the_chat_is_opened():
+    engine = ScriptedEngine([*HELLO[:2], Failure("engine", "It broke.", "Try again.")], HELLO, paused=True)
+    async with kept_chat(engine) as stage:
+        engine.permit(4)
+        await stage.asks("one", "Hello there", "It broke. Try again.")
+        await stage.send("two")
+        await stage.until(lambda: len(engine.requests) == 2)
+        await stage.pilot.press("escape")
+        await stage.ready()
+    async with kept_chat(ScriptedEngine(SHORT), past=recall()) as stage:
+        await stage.sees("Hello there", "It broke.", "two")
+        await notes_end_with(stage, "opened: you stopped it before it began. Ctrl+R asks for one.")
+        await stage.pilot.press("ctrl+r")
+        await stage.sees("Bye.")
+        await stage.ready()
+    assert [said.reason for said in saved()] == ["", "It broke.", "", ""]
+
+
+async def test_a_question_that_the_program_did_not_live_to_answer_says_so():
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with kept_chat(engine) as stage:
+        engine.permit(1)
+        await stage.send("one")
+        await stage.until(lambda: engine.requests)
+    async with kept_chat(ScriptedEngine(SHORT), past=recall()) as stage:
+        await notes_end_with(
+            stage, "opened: the program ended first, or is still at it elsewhere. Ctrl+R asks for one."
+        )
 
 
 async def test_of_a_long_chat_the_end_is_shown_and_all_of_it_is_told_the_model():
@@ -296,6 +338,10 @@ def notes(stage: Stage) -> list[str]:
     return [str(note.content) for note in stage.chat.query(Note)]
 
 
+async def notes_end_with(stage: Stage, words: str) -> None:
+    await stage.until(lambda: "".join(notes(stage)).endswith(words))
+
+
 async def test_a_damaged_history_is_one_notice_and_a_new_one_is_written(path: Path):
     path.write_bytes(b"\x00\xff rubbish" * 1000)
     async with kept_chat(ScriptedEngine(HELLO, SHORT)) as stage:
@@ -312,7 +358,7 @@ async def test_a_newer_history_is_one_notice_and_stays_as_it_is(path: Path):
     db.close()
     sink = Writer()
     async with open_chat(ScriptedEngine(HELLO, SHORT), sink=sink) as stage:
-        await tells_once_and_goes_on(stage, "written by a newer localspec", "Update localspec.")
+        await tells_once_and_goes_on(stage, "written by a newer localspec", UPDATE)
     assert sink.close() is not None
     assert contents(path) == ["kept"]
 

@@ -74,9 +74,10 @@ async def test_what_cannot_work_is_one_sentence_and_the_model_stays_with_what_wa
         assert not stage.engine.closed
         assert (stage.engine.drafters, stage.chat.tuning.load) == ([], before)
         assert str(stranger) not in "".join(notes(stage)), "models have names"
-        await stage.send("/model guide")
-        await stage.hints("This model is loaded already, with this draft.")
-        assert (len(stage.engines), stage.engine.drafters) == (1, [])
+        for typed in ("/model GUIDE/", "/model guide"):
+            await stage.send(typed)
+            await stage.hints("This model is loaded already, with this draft.")
+            assert (len(stage.engines), stage.engine.drafters) == (1, [])
         await stage.asks("hi", "Hello there", "Bye.")
 
 

@@ -117,13 +117,30 @@ async def test_the_keys_beside_the_chats_can_be_others():
 
 async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():
     keys = own_keys({"chats.pin": "f8", "find.next": "f9", "msg.copy": "x", "models.close": "f10", "new": "f12"})
-    async with open_chat(ScriptedEngine(HELLO), tuning=keys, size=(100, 180)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=keys, size=(100, 260)) as stage:
         await stage.ready()
         await stage.sees("F12 New")
         await stage.pilot.press("f1")
         await stage.sees("In dialogs", "F10")
         rows = {" ".join(line.strip(" │").split()) for line in stage.seen.splitlines()}
         assert {"F8 Pin", "x copy", "F10 the models: Close", "F12 New", "Enter F9 Next"} <= rows
+        assert {"F8 chats.pin, usually p", "F10 models.close, usually Esc", "F12 new, usually Ctrl+N"} <= rows
+
+
+async def test_the_page_of_keys_names_what_the_settings_change_and_what_they_take_away():
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"tokens": "f2"}, "ctrl+j"), size=(100, 40)) as stage:
+        await stage.ready()
+        await stage.pilot.press("f1")
+        await stage.sees("Keys that your settings change")
+        rows = {" ".join(line.strip(" │▁▂▃▄▅▆▇█").split()) for line in stage.seen.splitlines()}
+        assert {"F2 tokens, usually F3", "Unbound speed, usually F2", "Ctrl+J send, usually Enter"} <= rows
+    async with open_chat(ScriptedEngine(HELLO), size=(100, 320)) as stage:
+        await stage.ready()
+        await stage.pilot.press("f1")
+        await stage.sees("Commands", "Names of all keys, for [keymap] in config.toml")
+        assert "your settings change" not in stage.seen
+        words = stage.seen.replace("│", " ").split()
+        assert [name for name in stage.app.keys if name not in words] == []
 
 
 @pytest.mark.sampled(2)
@@ -132,7 +149,7 @@ async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():
 )
 async def test_the_key_that_opens_a_page_closes_it_whichever_it_is(opener: str, title: str):
     engine = ScriptedEngine(HELLO, opening=[replace(READY, spec=SpecCard("off", reason="none"))])
-    async with open_chat(engine, tuning=own_keys({opener: "f8"}), size=(100, 180)) as stage:
+    async with open_chat(engine, tuning=own_keys({opener: "f8"}), size=(100, 260)) as stage:
         await stage.asks("hi", "Bye.")
         await stage.ready()
         await stage.pilot.press("f8")

@@ -134,3 +134,8 @@ def test_a_chat_goes_on_with_the_drafter_that_was_chosen_in_it(
     tuning.begin_draft(past(draft))
     assert tuning.load.draft == goes_on_with
     assert tuning.params.get("draft") == (goes_on_with if goes_on_with != "auto" else None)
+
+
+def test_a_default_model_in_another_case_is_the_one_that_is_known():
+    tuning = begin(Config(), "GUIDE", load={}, sampling=SamplingOptions())
+    assert (tuning.load.model, tuning.name) == ("guide", "guide")

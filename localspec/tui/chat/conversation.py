@@ -26,7 +26,7 @@ class Utterance:
     """One message. An answer has a speaker; `line` is what stands beneath it once it has ended, in the manner `how`.
 
     `rounds` are those that this program saw; of an answer from before they are in the history. `edited`: how many of an
-    answer's first characters the user wrote.
+    answer's first characters the user wrote. `reason`: why an answer failed, or a question has none.
     """
 
     id: int
@@ -41,6 +41,7 @@ class Utterance:
     how: str = ""
     attachments: tuple[Attachment, ...] = ()
     edited: int = 0
+    reason: str = ""
 
     @property
     def by_user(self) -> str:
@@ -141,6 +142,7 @@ class Conversation:
 
     def answer(self, question: Utterance, speaker: str) -> Utterance:
         """A new answer's node below this question, beside others there may be."""
+        question.reason = ""
         return self._add(Utterance(next(IDS), question.id, "assistant", speaker=speaker, at=now()))
 
     def rewrite(self, utterance: Utterance, text: str) -> Utterance:

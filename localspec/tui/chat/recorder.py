@@ -34,6 +34,7 @@ from localspec.history import (
     Shortened,
     Sought,
     Titled,
+    Unanswered,
     Unsent,
     Update,
     WhenFull,
@@ -208,14 +209,19 @@ class HistoryRecorder:
         if self._answer is not None and self._grown:
             self._save(self._answer, stats)
 
-    def end(self, stats: Stats, reason: FinishReason) -> Generation | None:
-        """The answer as it is and why it is no longer, once; and who wrote it. One that never began is none."""
+    def end(self, stats: Stats, reason: FinishReason, fault: str = "") -> Generation | None:
+        """The answer as it is and why it is no longer, once; and who wrote it. One that never began is none. `fault`:
+        the sentence of the error that ended it."""
         if self._answer is None:
             return None
         answer, self._answer = self._answer, None
         if reason not in WHOLE and not (self._is_stored or self._added):
             return None
-        return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason))
+        return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason), fault)
+
+    def leave_unanswered(self, question: Utterance) -> None:
+        """The answer to this never began."""
+        self._post(Unanswered(question.id, question.reason))
 
     def edit(self, utterance: Utterance) -> None:
         """The user's own version of an answer."""
@@ -280,11 +286,11 @@ class HistoryRecorder:
         thread."""
         self._post(Sought(server, tell))
 
-    def _save(self, answer: Utterance, stats: Stats) -> Generation:
+    def _save(self, answer: Utterance, stats: Stats, fault: str = "") -> Generation:
         self._grown, self._is_stored = 0, True
         made = msgspec.structs.replace(self._made, stats=self.whole(stats))
         text = self._begun + self._added
-        self._post(Answered(Answer(text, made, tuple(self._steps)), answer.id, answer.parent_id or 0))
+        self._post(Answered(Answer(text, made, tuple(self._steps), fault), answer.id, answer.parent_id or 0))
         return made
 
     def _post(self, update: Update) -> None:

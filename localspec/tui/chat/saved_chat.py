@@ -43,6 +43,7 @@ def remembered(past: OpenChat) -> Iterator[Utterance]:
             how=how,
             attachments=message.attachments,
             edited=message.edited,
+            reason=message.reason,
         )
 
 
@@ -57,16 +58,16 @@ def speaker(past: OpenChat, message: StoredMessage) -> str:
 
 def record(running: Conversation, title: str, model_key: str) -> OpenChat:
     """The conversation as the history would return it, but with our own ids and no chat's."""
-    messages = [
-        StoredMessage(
-            one.id, "", one.parent_id, one.role, one.text, status(one), one.at, one.attachments, one.made, one.edited
-        )
-        for one in running.tree.nodes.values()
-    ]
+    messages = [stored(one) for one in running.tree.nodes.values()]
     times = [one.created_at for one in messages] or [now()]
     preset, system = running.tuning.preset, running.instructions or None
     known = (model_key, preset, system, running.head, False, len(messages), None, running.turns_left_out)
     return OpenChat(Chat("", title, min(times), max(times), *known), Tree(messages))
+
+
+def stored(one: Utterance) -> StoredMessage:
+    text = one.id, "", one.parent_id, one.role, one.text, status(one), one.at
+    return StoredMessage(*text, one.attachments, one.made, one.edited, one.reason)
 
 
 def status(utterance: Utterance) -> Status:
@@ -81,4 +82,4 @@ def ending(message: StoredMessage) -> tuple[str, str]:
         return INTERRUPTED, "-stopped"
     if message.generation is None:
         return "", ""
-    return summary(message.generation.stats), ENDED.get(message.status, "-done")
+    return one_line(message.reason) or summary(message.generation.stats), ENDED.get(message.status, "-done")

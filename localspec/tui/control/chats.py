@@ -28,7 +28,7 @@ from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
 NOTHING_TO_EXPORT = "This chat is empty: there is nothing to export."
-UNANSWERED = "This message had no answer when the chat was opened. {retry} asks for one."
+UNANSWERED, ASK = "This message had no answer when the chat was opened", "{retry} asks for one."
 STOPS = (
     "In this chat, a message that does not fit into the context stays unanswered, as you chose. "
     "/set context_overflow=ask asks again."
@@ -58,8 +58,9 @@ class Chats:
         self.transcript.anchor()
         await self.transcript.grey(self.conversation.out_of_context)
         if (last := self.conversation.last()) is not None and last.role == "user":
-            why = f" {STOPS}" if self.conversation.when_full == "stop" else ""
-            await self.feedback.note(self.feedback.with_keys(UNANSWERED) + why)
+            why = f": {one_line(self.feedback.words(last.reason))}" if last.reason else "."
+            stops = f" {STOPS}" if self.conversation.when_full == "stop" else ""
+            await self.feedback.note(f"{UNANSWERED}{why} {self.feedback.with_keys(ASK)}{stops}")
 
     async def begin(self) -> None:
         await self.turns.take_back()

@@ -227,6 +227,7 @@ class Tuning:
         `held_bytes` and `gpu_bytes` as in `precheck`. Reads the disk."""
         from localspec.runtime.precheck import precheck  # imports psutil
 
+        model = self.catalog.plain_name(model)
         name = self.catalog.lasting_name(model)
         quant = quant or self.formats.get(name, "")
         load = self.request(model, draft, quant)
@@ -264,6 +265,7 @@ def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: Samp
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
     catalog = Catalog.load()
+    model = catalog.plain_name(model)
     formats, lasting = chosen_formats.read(), catalog.lasting_name(model)
     if "quant" in load:
         formats.pop(lasting, None)

@@ -39,6 +39,7 @@ FULL = "The context is full: this answer cannot continue."
 CUT = "The answer was cut after max_tokens. /continue goes on."
 KEPT = "What was written is kept: {retry} asks again, /continue goes on."
 AGAIN = "{retry} asks again."
+STOPPED = "you stopped it before it began."
 LOOPS = Notice("info", "loops", "The answer repeats itself, so it was stopped.", "/continue goes on anyway.")
 
 
@@ -246,7 +247,7 @@ class Turns:
         else:
             words = self.feedback.words(sentence(failure, self.remedy(failure)))
             await self.state.answer.fail(words)
-            if not await self.end_turn("context" if failure.code == ContextOverflow.code else "error"):
+            if not await self.end_turn("context" if failure.code == ContextOverflow.code else "error", failure.message):
                 await self.feedback.show(Note(words, level="error"))
             self.state.enter("idle", "idle")
         if self.state.phase == "idle" and failure.code != "engine_died":
@@ -277,22 +278,30 @@ class Turns:
             self.recorder.lose_drafter()
             self.state.lose_drafter()
 
-    async def end_turn(self, reason: FinishReason) -> bool:
+    async def end_turn(self, reason: FinishReason, fault: str = "") -> bool:
         """Remembers what was said; the next turn may begin. False for an answer that never began: it is no version
-        beside others, and what was there before it is shown again."""
-        state, made = self.state, self.recorder.end(self.state.tally.stats, reason)
+        beside others, and what was there before it is shown again. `fault`: the sentence of the error that ended it."""
+        state, made = self.state, self.recorder.end(self.state.tally.stats, reason, fault)
         utterance, answer = state.utterance, state.answer
         state.utterance = state.answer = None
         self.collect()
         if utterance is not None and answer is not None and made is not None:
-            utterance.made, (utterance.line, utterance.how) = made, answer.ending
+            utterance.made, (utterance.line, utterance.how), utterance.reason = made, answer.ending, fault
             self.measured = utterance.id
         elif utterance is not None:
             self.conversation.remove(utterance)
+            self.explain(utterance, fault or STOPPED)
             self.recorder.show(self.conversation.head)
             state.forget_figures()
             await self.show_branch()
         return made is not None
+
+    def explain(self, removed: Utterance, reason: str) -> None:
+        """Keeps why the question of an answer that never began has none."""
+        question = self.conversation.question(removed)
+        if question is not None and not self.conversation.tree.children(question.id):
+            question.reason = reason
+            self.recorder.leave_unanswered(question)
 
     def stop(self) -> None:
         """The answer ends where it is; the measurement that runs, too."""

@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from localspec.tui.control.branches import LETTERS
 from localspec.tui.control.commands import COMMANDS
-from localspec.tui.keys.key_names import rows, with_keys
+from localspec.tui.keys.key_names import changed, named, rows, with_keys
 from localspec.tui.keys.keymap import default_keys, spelled, twins
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.keys.opener import ClosedByOpener
@@ -51,6 +51,8 @@ OVER: dict[str, list[BindingType]] = {
     "the branches": TREE_KEYS,
 }
 WIDEST = 24
+CHANGED = "Keys that your settings change"
+NAMES = "Names of all keys, for [keymap] in config.toml"
 WHO = "Who wrote a token, as {tokens} shows it"
 CLOSE = "{help.close} closes this page; ↑ ↓ PgUp PgDn scroll it."
 
@@ -67,7 +69,9 @@ class HelpScreen(ClosedByOpener, ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         over = [(keys, f"{where}: {does}") for where, one in OVER.items() for keys, does in rows(self, one)]
+        own = changed(self)
         sections: dict[str, Iterable[tuple[str, str]]] = {
+            **({CHANGED: own} if own else {}),
             "Commands": [(command.usage, command.says) for command in COMMANDS.values()],
             "Keys": self._keys,
             "At a message, with an empty prompt": rows(self, LETTERS),
@@ -81,6 +85,8 @@ class HelpScreen(ClosedByOpener, ModalScreen[None]):
             for title, listed in sections.items():
                 yield Static(title, markup=False, classes="title")
                 yield Static(table(listed), markup=False)
+            yield Static(NAMES, markup=False, classes="title")
+            yield Static(named(self), markup=False, classes="quiet")
             yield Static(with_keys(self, WHO), markup=False, classes="title")
             yield Static(meanings(self), markup=False)
         yield TooSmall()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-from urllib.parse import unquote
 
 from localspec.core.errors import UsageError
 from localspec.models.gguf.header import SPLIT
@@ -15,6 +14,7 @@ from localspec.models.gguf.header import SPLIT
 HOSTS = ("huggingface.co", "www.huggingface.co", "hf.co")
 SCHEME = re.compile(r"https?://", re.IGNORECASE)
 OF_THE_HUB = re.compile(r"hf:([\w.-]+/[\w.-]+(@[^:]+)?(:.+)?)")
+ESCAPED = re.compile(r"(%[0-9a-fA-F]{2})+")
 NO_MODELS = ("datasets", "spaces", "collections", "papers", "docs", "blog")
 GIVE = "Give ORG/NAME, as on huggingface.co."
 
@@ -32,10 +32,15 @@ def without_address(typed: str) -> str:
         return typed
     if not scheme and os.path.exists(typed):  # a folder with this name
         return typed
-    parts = [unquote(part) for part in re.split(r"[?#]", path)[0].split("/") if part]
+    parts = [unescaped(part) for part in re.split(r"[?#]", path)[0].split("/") if part]
     if len(parts) < 2 or parts[0] in NO_MODELS:
         raise UsageError(f"'{typed[:200]}' is not the address of a model.", hint=GIVE)
     return named_by(*parts)
+
+
+def unescaped(part: str) -> str:
+    """A part of an address with the characters that are spelled as bytes in it."""
+    return ESCAPED.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode(errors="replace"), part)
 
 
 def named_by(org: str, model: str, kind: str = "", revision: str = "", *file: str) -> str:
