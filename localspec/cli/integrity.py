@@ -32,9 +32,7 @@ def verify(model: str, *, fetch: bool, as_json: bool) -> int:
     if repo and (fetch or (not as_json and wanted(found))):
         variant = "" if path.is_dir() else path.name
         return fetch_again(found, PullRequest(repo, commit, variant, draft="none"), as_json=as_json)
-    hint = (
-        f"Fetch only these files again: localspec verify-files {model} --fetch" if repo else "Fetch the model again."
-    )
+    hint = f"Fetch only these files again: localspec verify-files {model} --fetch" if repo else "Fetch the model again."
     raise PullError(f"{found.bad_words}.", hint=hint)
 
 
