@@ -13,7 +13,7 @@ from localspec.core import paths
 from localspec.models import hub_cache
 from localspec.models.addresses import without_address
 
-REST = re.compile(r"[@:]")  # begins what comes behind a repository's name
+REST = re.compile(r"[@:]")  # begins what comes after a repository's name
 
 
 def plain_name(typed: str, keys: Iterable[str], repositories: Iterable[str]) -> str:

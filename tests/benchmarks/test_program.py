@@ -45,7 +45,7 @@ def test_a_program_explains_itself(name: str, capsys: pytest.CaptureFixture[str]
 
 
 def test_what_other_programs_are_measured_with_says_nothing_about_their_threads():
-    """A server that a benchmark starts inherits its environment: where OpenMP's threads sleep, llama.cpp's server writes
+    """A server that a benchmark starts inherits its environment. Where OpenMP's threads sleep, llama-server writes
     at a third of its speed."""
     modules = ", ".join(f"benchmarks.{name}" for name in PROGRAMS.values())
     found = subprocess.run(
