@@ -12,8 +12,8 @@ import click
 from localspec.cli.completion import remotes
 from localspec.cli.options import json_option
 from localspec.core.errors import UsageError
-from localspec.remote.kinds import KINDS
 
+KINDS = ["localspec", "llama-server", "vllm", "sglang", "lmstudio", "ollama", "openai"]  # those of remote.kinds
 KEY_HELP = "The environment variable that holds the server's key."
 
 
@@ -65,7 +65,7 @@ def find(as_json: bool) -> None:
 @click.argument("url")
 @click.option("--model", metavar="MODEL", help="The model's name there.  [default: the server's first]")
 @click.option("--key-env", metavar="NAME", help=KEY_HELP)
-@click.option("--kind", type=click.Choice([*KINDS]), help="Kind of server.  [default: detected]")
+@click.option("--kind", type=click.Choice(KINDS), help="Kind of server.  [default: detected]")
 def add(name: str, url: str, model: str | None, key_env: str | None, kind: str | None) -> None:
     """Name a server in your models.toml. Sends it no request."""
     from localspec.cli.io import print_note

@@ -49,7 +49,7 @@ def check_limits(request: GenerateRequest) -> None:
     if (request.messages is None) == (request.prompt is None):
         raise UsageError("A request has either messages or a prompt.", hint="Give one of them.")
     if request.messages is not None and not request.messages:
-        raise UsageError("The list of messages is empty.", hint="Give at least one message of the user.")
+        raise UsageError("The prompt is an empty list of messages.", hint="Give at least one message of the user.")
     check_ranges(request.sampling.given)
     if request.max_tokens is not None and request.max_tokens < 1:
         raise UsageError(f"max_tokens {request.max_tokens} is out of range.", hint="Use 1 or more.")

@@ -206,7 +206,7 @@ def test_ctrl_c_keeps_what_is_ready_and_says_how_to_go_on(
         (b"{", "it is not JSON"),
         (b"\xff", "it is not JSON"),
         (b"[" * 100_000, "it is not JSON"),
-        (b"[1]", "it is JSON, but not an object such as"),
+        (b"[1]", 'it is JSON, but not an object such as {"prompt": …}'),
         (b'{"promt": "a"}', f"there is no field 'promt', only {', '.join(WORDS)}"),
         (b'{"prompt": "a", "messages": [{"role": "user", "content": "a"}]}', "it has both a prompt and messages"),
         (b'{"id": 1}', "it has neither a prompt nor messages"),

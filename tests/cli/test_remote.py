@@ -140,6 +140,12 @@ def test_find_on_a_quiet_machine_says_where_it_looked(monkeypatch: pytest.Monkey
     assert "No server answers on this machine. Looked at ports 11535, 8080, 8000" in run("find").output
 
 
+def test_the_kinds_of_the_command_line_are_those_that_there_are():
+    from localspec.cli import remote
+
+    assert list(KINDS) == remote.KINDS
+
+
 def test_models_toml_takes_the_kinds_that_there_are():
     assert get_args(ServerKind) == (*KINDS,)
 

@@ -293,7 +293,9 @@ def test_grafted_drafts_leave_20_000_samples_the_targets_joint_law(k: int, sampl
 
 
 def test_grafted_tokens_that_are_not_told_to_be_certain_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mixed, "certain", lambda tokens, like: torch.full_like(like[:1], 1 / V).repeat(len(tokens), 1))
+    monkeypatch.setattr(
+        mixed, "one_hot_rows", lambda tokens, like: torch.full_like(like[:1], 1 / V).repeat(len(tokens), 1)
+    )
     with pytest.raises(AssertionError, match="chi-square"):
         check_grafts(1, SHAPES[0], ENOUGH)
 

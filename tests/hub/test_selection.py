@@ -92,7 +92,7 @@ def test_a_path_twice_or_of_an_impossible_size_is_refused():
     with pytest.raises(PullError):
         check_paths("o/m", files("a", "a"))
     for size in (-1, 1 << 60):
-        with pytest.raises(PullError, match="no size"):
+        with pytest.raises(PullError, match="impossible size"):
             check_paths("o/m", files("a", size=size))
 
 

@@ -150,5 +150,5 @@ def test_caches_that_do_not_fit_are_a_sentence(llm: LLM, monkeypatch: pytest.Mon
 
 def test_a_model_that_transformers_runs_searches_no_beams():
     target: Any = SimpleNamespace(cache=SimpleNamespace(num_bytes=1), device=torch.device("cpu"))
-    with pytest.raises(UsageError, match="runs in transformers"):
+    with pytest.raises(UsageError, match="transformers runs it"):
         check_beams(target, 2)
