@@ -207,7 +207,7 @@ def attend(
 def tile_rows(model: int, rows: int, segments: int, threads: int) -> int:
     """The rows of one task: few enough for all threads to end at much the same time, and for a thread's buffer."""
     heads, kv_heads = int_at(model + at.NUM_HEADS), int_at(model + at.NUM_KV_HEADS)
-    fair, most = rows * kv_heads * segments // (at.SHARES * threads), at.TILE_QUERIES * kv_heads // heads
+    fair, most = rows * kv_heads * segments // (at.THREAD_TASKS * threads), at.TILE_QUERIES * kv_heads // heads
     return max(1, min(fair, most))
 
 

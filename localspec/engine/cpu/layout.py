@@ -9,7 +9,7 @@ from typing import Final
 
 MAX_ROWS: Final = 128  # of one pass; longer prompts are read in pieces of so many
 TILE_QUERIES: Final = 64  # of one attention task, unless one row's query group is larger
-SHARES: Final = 4  # attention tasks of a thread, where there are rows enough; measured best of 4 and 8
+THREAD_TASKS: Final = 4  # attention tasks for each thread, where there are rows enough; eight were slower
 CHUNK: Final = 128  # positions whose scores are held at once
 SEGMENT: Final = 1024  # positions of one attention task
 STATE_FLOATS: Final = 16  # beside a segment's sums: their greatest score and total weight

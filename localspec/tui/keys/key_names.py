@@ -1,4 +1,7 @@
-"""The keys as the user has mapped them, for every text that names one."""
+"""The keys as the user has mapped them, for every text that names one: of an action, and all that the settings change.
+
+Reads bindings. Knows no file of settings and no screen by name.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,8 @@ class KeyedApp(App[None]):
         """Sets the key bindings; returns a notice for each that cannot be set."""
         remapped = remap(wanted, known)
         self.set_keymap(remapped.keys)
-        self.keys = {name: tuple(key.split(",")) for name, key in remapped.keys.items()}
         self.usual_keys = {name: each.keys for name, each in known.items()}
-        self.keys = {**self.usual_keys, **self.keys}
+        self.keys = {**self.usual_keys, **{name: tuple(key.split(",")) for name, key in remapped.keys.items()}}
         return tuple(Notice("warning", "keymap", trouble) for trouble in remapped.troubles)
 
 
