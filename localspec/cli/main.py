@@ -112,7 +112,7 @@ def chat(
     if remote := named_remote(model, given["server"], given["key_env"], kept_model):
         refuse_local(name for name in LOAD_OPTIONS if is_given(name))
         tuned = remote_tuning(settings, remote, given_sampling(given))
-        notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
+        notice = tuned.begin_chat(given["preset"], past)
         kept = settings.chat.history and not no_history
         return chat_with(remote, tuned, system, past, history=kept, theme=theme, inline=inline, notices=notice)
     model = Catalog.load().plain_name(model) if model else None
@@ -121,7 +121,7 @@ def chat(
         model = model or (past.chat.model_key if past else settings.default_model)
         pull_if_missing(model, given["draft"])
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
-    notice = tuned.begin_preset(given["preset"], past.chat.preset if past else None)
+    notice = tuned.begin_chat(given["preset"], past)
     check(tuned.load)
     if past is not None and model == past.chat.model_key:
         tuned.begin_draft(past)

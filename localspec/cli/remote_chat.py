@@ -45,7 +45,7 @@ def remote_tuning(settings: Config, remote: Remote, sampling: SamplingOptions) -
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
     load, name = LoadRequest(remote.title), remote.title
-    return Tuning(settings, Catalog.load(), load, name=name, chosen=sampling, server=name)
+    return Tuning(settings, Catalog.load(), load, name=name, flags=sampling, chosen=sampling, server=name)
 
 
 def chat_with(remote: Remote, tuned: Tuning, system: str | None, past: OpenChat | None, **screen: Any) -> int:

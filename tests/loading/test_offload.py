@@ -522,6 +522,48 @@ def test_the_plan_is_within_a_tenth_of_the_measured_peak(quant: str, resident: s
         assert abs(planned - peak) <= 0.1 * peak
 
 
+PEAK_OF_SEVERAL = """
+import sys, threading, time
+from pathlib import Path
+import psutil
+import localspec
+from localspec.core.weight_formats import find_format
+from localspec.loading.footprint import footprint
+from localspec.models.checkpoint import open_snapshot
+
+folder, quant, parallel = sys.argv[1], sys.argv[2], int(sys.argv[3])
+text, peak, me = "the quick brown fox jumps over a lazy dog and " * 170, [0], psutil.Process()
+
+def watch():
+    while True:
+        peak[0] = max(peak[0], me.memory_info().rss)
+        time.sleep(0.002)
+
+def write(parallel, length):
+    with localspec.load(folder, quant=quant, ctx=2048, parallel=parallel, draft="lookup", k=16, threads=2) as llm:
+        peak[0] = 0  # what loading takes beyond the plan for a moment is measured above
+        llm.generate_many([f"{one} {text[:length]}" for one in range(parallel)], max_tokens=40, temperature=0)
+
+write(1, 100)
+before = me.memory_info().rss
+threading.Thread(target=watch, daemon=True).start()
+write(parallel, len(text))
+plan = footprint(open_snapshot(Path(folder)), find_format(quant), 2048, parallel=parallel)
+print(peak[0] - before, plan.whole)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("quant", "parallel"), [("int8", 4), ("int8", 8), ("int4", 8), ("fp32", 4)])
+def test_several_answers_take_what_is_planned(quant: str, parallel: int, big: Path, tmp_path: Path):
+    shutil.copytree(paths.compiled_dir(), tmp_path / "engine")
+    environment = {**os.environ, "LOCALSPEC_CACHE_DIR": str(tmp_path), "LOCALSPEC_STATE_DIR": str(tmp_path / "state")}
+    command = [sys.executable, "-c", PEAK_OF_SEVERAL, str(big), quant, str(parallel)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    peak, planned = map(int, done.stdout.split())
+    assert abs(planned - peak) <= 0.1 * peak
+
+
 def test_decoders_of_both_kinds_are_what_is_tested(folder: Path, cache: Path):
     kinds = {quant: type(load_plan(folder, quant, 2)) for quant in ("int8", "bf16")}
     assert kinds == {"int8": PackedDecoder, "bf16": Decoder}

@@ -125,7 +125,7 @@ async def test_the_history_keeps_what_was_used_and_the_preset_comes_back():
     assert opened.chat.preset == "balanced"  # as it is now
     params = [message.generation.params for message in opened.branch if message.generation]
     assert params == [
-        {"preset": "precise", "temperature": 0.0, "seed": 3},
+        {"preset": "precise", "temperature": 0.0, "seed": 3, "set": "seed=3"},
         {"preset": "balanced", "temperature": 0.7, "top_p": 0.95},
     ]
     tuning = guide()
@@ -135,6 +135,33 @@ async def test_the_history_keeps_what_was_used_and_the_preset_comes_back():
     assert notice.message == "The preset of this chat, 'gone', no longer exists."
     with pytest.raises(UsageError, match="no preset 'gone'"):
         guide().begin_preset("gone", "balanced")
+
+
+async def test_a_chat_is_opened_with_its_own_preset_and_options_and_keeps_them():
+    """What was chosen in another chat neither holds in this one nor is written over what it had."""
+    async with kept_chat(ScriptedEngine(*[HELLO] * 6)) as stage:
+        await stage.ready()
+        await stage.send("/preset precise")
+        await stage.send("/set seed=3 max_tokens=20")
+        await asked_with(stage)
+        await stage.pilot.press("ctrl+n")
+        await stage.send("/preset creative")
+        await stage.send('/set temperature=0.2 stop="###"')
+        await asked_with(stage)
+        with History() as history:
+            second, first = (found.id for found in history.chats())
+        await stage.chat.chats.choose(first, None, "")
+        await stage.sees("preset precise")
+        assert await asked_with(stage) == SamplingOptions(temperature=0, seed=3)
+        assert (stage.engine.requests[-1].max_tokens, stage.engine.requests[-1].stop) == (20, ())
+        await stage.chat.chats.choose(second, None, "")
+        await stage.sees("preset creative")
+        assert (await asked_with(stage)).temperature == 0.2
+        assert (stage.engine.requests[-1].max_tokens, stage.engine.requests[-1].stop) == (20, ("###",)), (
+            "a new chat begins as it was before"
+        )
+    with History() as history:
+        assert [found.preset for found in history.chats()] == ["creative", "precise"]
 
 
 # --- the form

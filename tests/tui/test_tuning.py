@@ -57,7 +57,13 @@ def test_the_words_say_which_temperature_holds_and_whence():
     assert tuning.words == "temperature 0.7 (balanced) · top_p 0.95"
     tuning.set('temperature=0 max_tokens=5 stop="\\n#"')
     assert tuning.words == 'temperature 0 · top_p 0.95 · max_tokens 5 · stop "\\n#"'
-    assert tuning.params == {"max_tokens": 5, "stop": '"\\n#"', "temperature": 0.0, "top_p": 0.95}
+    assert tuning.params == {
+        "max_tokens": 5,
+        "stop": '"\\n#"',
+        "temperature": 0.0,
+        "top_p": 0.95,
+        "set": 'temperature=0.0 max_tokens=5 stop="\\n#"',
+    }
 
 
 def test_a_limit_and_stop_texts_go_with_every_question_until_they_are_taken_away():
@@ -139,3 +145,26 @@ def test_a_chat_goes_on_with_the_drafter_that_was_chosen_in_it(
 def test_a_default_model_in_another_case_is_the_one_that_is_known():
     tuning = begin(Config(), "GUIDE", load={}, sampling=SamplingOptions())
     assert (tuning.load.model, tuning.name) == ("guide", "guide")
+
+
+@pytest.mark.parametrize(
+    ("kept", "preset", "flags", "holds"),
+    [
+        ("seed=3 max_tokens=9", None, {}, (0, 3, 9)),
+        ("temperature=0.2 seed=3", None, {"temperature": 0.9}, (0.9, 3, None)),
+        ("temperature=0.2 seed=3", "precise", {}, (0.0, None, None)),
+        ("temperature=0.2 no_such_option=1", None, {}, (0, None, None)),
+        ("temperature=nan", None, {"seed": 4}, (0, 4, None)),
+        (7, None, {}, (0, None, None)),
+    ],
+)
+def test_a_chat_goes_on_with_what_was_set_in_it_but_for_what_the_command_says(
+    kept: object, preset: str | None, flags: dict[str, float], holds: tuple[float | None, int | None, int | None]
+):
+    with History() as history:
+        given, last = answer(), chat(history, "Once?", "")[-1]
+        history.save(last.id, replace(given, generation=replace(given.generation, params={"set": kept})))
+        opened = history.open(last.chat_id)
+    tuning = begin(Config(), "guide", load={}, sampling=SamplingOptions(**flags))
+    tuning.begin_chat(preset, opened)
+    assert (tuning.sampling.temperature, tuning.sampling.seed, tuning.max_tokens) == holds

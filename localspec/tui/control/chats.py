@@ -77,8 +77,9 @@ class Chats:
         self.unsent.leave()
         self.recorder.open(past.chat)
         self.conversation.recall(past.chat, remembered(past))
-        for notice in self.tuning.begin_preset(None, past.chat.preset):
+        for notice in self.tuning.begin_chat(None, past):
             self.feedback.tell(notice)
+        self.recorder.change(preset=self.tuning.preset)
         await self.begin_with(past)
         self.opened()
 

@@ -70,6 +70,7 @@ class Tuning:
     entry: Entry | None = None
     name: str = "guide"
     load_flags: Mapping[str, Any] = field(default_factory=dict)  # by flags, for whichever model
+    flags: SamplingOptions = field(default_factory=SamplingOptions)  # by flags, for whichever chat
     chosen: SamplingOptions = field(default_factory=SamplingOptions)
     chosen_limit: int | Literal["none"] | None = None
     stop: tuple[str, ...] = ()  # texts that end an answer
@@ -101,8 +102,8 @@ class Tuning:
     @property
     def params(self) -> dict[str, str | int | float | bool | None]:
         """The preset, template, drafter (where one was asked for), sampling options and limits that the history keeps
-        with an answer."""
-        named = {"preset": self.preset, "template": self.template.name if self.template else None}
+        with an answer, and which of them the user set, as they are typed."""
+        named = {"preset": self.preset, "template": self.template.name if self.template else None, "set": self.typed}
         if self.load.draft != "auto":
             named["draft"] = str(self.load.draft)
         limits = {"max_tokens": self.max_tokens, "stop": self.spelled_stop}
@@ -117,6 +118,13 @@ class Tuning:
         limit = [f"max_tokens {self.max_tokens}"] if self.max_tokens else []
         stop = [f"stop {self.spelled_stop}"] if self.stop else []
         return " · ".join([*named, *given, *limit, *stop]) or "the model's defaults"
+
+    @property
+    def typed(self) -> str:
+        """What the user set, as it is typed after /set."""
+        pairs = [f"{name}={value}" for name, value in self.chosen.given.items()]
+        limit = [f"max_tokens={self.chosen_limit}"] if self.chosen_limit else []
+        return " ".join([*pairs, *limit, *(f"stop={quoted(text)}" for text in self.stop)])
 
     @property
     def spelled_stop(self) -> str:
@@ -177,10 +185,22 @@ class Tuning:
         gone = Notice("warning", "preset", f"The preset of this chat, '{past}', no longer exists.")
         return (gone,) if is_gone else ()
 
+    def begin_chat(self, asked: str | None, past: OpenChat | None) -> tuple[Notice, ...]:
+        """The preset as above, and what was set for the chat's last answer, but where another preset was asked for."""
+        if past is not None and not asked:
+            self._begin_options(past)
+        return self.begin_preset(asked, past.chat.preset if past else None)
+
+    def _begin_options(self, past: OpenChat) -> None:
+        """What was set in another chat does not hold in this one. Flags do."""
+        self.chosen, self.chosen_limit, self.stop = SamplingOptions(), None, ()
+        with suppress(UsageError):  # another version's
+            self.set(str(last_params(past).get("set", "")))
+        self.chosen = self.flags.over(self.chosen)
+
     def begin_draft(self, past: OpenChat) -> None:
         """The drafter that the chat's last answer was to have, unless a flag names another or it can no longer be."""
-        made = next((utterance.generation for utterance in reversed(past.branch) if utterance.generation), None)
-        draft = made.params.get("draft") if made else None
+        draft = last_params(past).get("draft")
         if isinstance(draft, str) and "draft" not in self.load_flags:
             asked = msgspec.structs.replace(self.load, draft=draft)
             with suppress(LocalspecError):
@@ -273,7 +293,15 @@ def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: Samp
     request = precedence.load_request(config, catalog, model, {**load, **chosen})
     entry = precedence.entry_of(catalog, model)
     name = lasting if entry else model
-    return Tuning(config, catalog, request, entry, name, load, sampling, template=own_template(entry), formats=formats)
+    return Tuning(
+        config, catalog, request, entry, name, load, sampling, sampling, template=own_template(entry), formats=formats
+    )
+
+
+def last_params(past: OpenChat) -> Mapping[str, Any]:
+    """What the history keeps with the chat's last answer; nothing where there is none."""
+    made = next((utterance.generation for utterance in reversed(past.branch) if utterance.generation), None)
+    return made.params if made else {}
 
 
 def own_template(entry: Entry | None) -> Template | None:
