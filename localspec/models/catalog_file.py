@@ -56,10 +56,11 @@ class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class FoldingTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[models.KEY.folding]: corrects what the user types, by the `words` of a file in the model's folder; `sums`
-    replaces a bare sum."""
+    replaces a bare sum, and with `alone` a question that is no follow-up is read without the turns before it."""
 
     words: Annotated[str, msgspec.Meta(pattern=r"^[^\x00]+$")]
     sums: str = ""
+    alone: bool = False
 
 
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

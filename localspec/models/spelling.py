@@ -1,7 +1,7 @@
 """Corrects what a user types for a small model: words in capitals, words with one typo, bare sums.
 
-Depends on one message only, so that a conversation is read the same at every later turn. Code, quotes, paths, flags,
-long texts and known words are unchanged. Knows no model.
+A message is corrected alike at every later turn. Code, quotes, paths, flags, long texts and known words are unchanged.
+Knows no model.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from localspec.core import strict_json
 from localspec.core.errors import CatalogError, CheckpointError
 from localspec.core.requests import Message
 from localspec.models.catalog import Entry
+from localspec.models.follow_ups import without_earlier_turns
 from localspec.models.sums import is_sum
 
 READ_AS = "read_as"  # the code of the Notice that says how a question was read
@@ -66,7 +67,7 @@ class Words:
 def folding_of(entry: Entry) -> Folding | None:
     """What corrects the spelling of this model's users; None for most models."""
     table = entry.folding
-    return Folding.open(entry.path / table.words, table.sums) if table else None
+    return Folding.open(entry.path / table.words, table.sums, alone=table.alone) if table else None
 
 
 def small(word: str) -> str:
@@ -95,22 +96,25 @@ def words_of(piece: re.Match[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """Corrects messages. `sums`: the question that replaces a bare sum, for a model that cannot calculate."""
+    """Corrects messages. `sums`: the question that replaces a bare sum, for a model that cannot calculate; `alone`: a
+    question that is no follow-up is read without the turns before it."""
 
     words: Words
     sums: str = ""
+    alone: bool = False
 
     @classmethod
-    def open(cls, file: Path, sums: str = "") -> Folding:
+    def open(cls, file: Path, sums: str = "", *, alone: bool = False) -> Folding:
         """Opens a file of words; CatalogError where it cannot be read, since models.toml names it."""
         try:
-            return cls(Words.parse(strict_json.read_text(file, MOST_BYTES)), sums)
+            return cls(Words.parse(strict_json.read_text(file, MOST_BYTES)), sums, alone)
         except CheckpointError as fault:
             raise CatalogError(fault.message, hint=NAMED) from fault
 
     def messages(self, messages: Sequence[Message]) -> tuple[Message, ...]:
-        """The conversation as the model reads it: the user's messages are corrected, nothing else."""
-        return tuple(Message(one.role, self.read(one.content)) if one.role == "user" else one for one in messages)
+        """The conversation as the model reads it: the user's messages are corrected, no other."""
+        read = [Message(one.role, self.read(one.content)) if one.role == "user" else one for one in messages]
+        return without_earlier_turns(read) if self.alone else tuple(read)
 
     def read(self, text: str) -> str:
         """One message as the model reads it."""

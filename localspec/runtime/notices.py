@@ -28,6 +28,6 @@ def graph_notices(decoders: Iterable[Resident]) -> Iterator[Notice]:
 
 def read_otherwise(typed: GenerateRequest, read: GenerateRequest) -> str:
     """The last question as the model reads it; "" if that is as it was typed."""
-    pairs = zip(reversed(typed.messages or ()), reversed(read.messages or ()), strict=True)
+    pairs = zip(reversed(typed.messages or ()), reversed(read.messages or ()), strict=False)
     was, now = next(((was, now) for was, now in pairs if was.role == "user"), (None, None))
     return now.content if now is not None and now != was else ""
