@@ -31,7 +31,7 @@ def is_follow_up(text: str) -> bool:
 
 def without_earlier_turns(messages: Sequence[Message]) -> tuple[Message, ...]:
     """The conversation from its last question on, below the system prompt, where that question stands alone."""
-    last = max((place for place, one in enumerate(messages) if one.role == "user"), default=0)
+    last = max((index for index, one in enumerate(messages) if one.role == "user"), default=0)
     if last == 0 or is_follow_up(messages[last].content):
         return tuple(messages)
     return (*(one for one in messages[:last] if one.role == "system"), *messages[last:])
