@@ -17,7 +17,7 @@ SWITCHED_OFF = "the network is switched off: unset HF_HUB_OFFLINE and TRANSFORME
 
 @contextmanager
 def asking_about(*names: str) -> Iterator[None]:
-    """Names the first of these that is not here where the hub cannot be asked about it: NotDownloaded, before the block,
+    """Names the first of these that is not here where the hub cannot be asked about it: NotDownloaded before the block,
     where the network is switched off; HubAway where it is gone."""
     absence = first_absent(*names)
     if absence is not None and is_offline():
