@@ -96,6 +96,7 @@ def own_state_folder(folder_of_the_test: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("LOCALSPEC_DATA_DIR", str(own / "data"))
     monkeypatch.setenv("LOCALSPEC_CONFIG_DIR", str(own / "config"))
     monkeypatch.setenv("HF_HUB_CACHE", str(own / "hub"))
+    monkeypatch.setenv("HF_XET_CACHE", str(own / "xet"))  # hf_xet writes a log as soon as it is imported
     for variable in ("OLLAMA_MODELS", "LLAMA_CACHE"):
         monkeypatch.setenv(variable, str(own / variable.lower()))
     monkeypatch.setattr("localspec.models.gguf.stores.home", lambda: own / "home")

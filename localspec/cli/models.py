@@ -7,7 +7,7 @@ import click
 from localspec.cli.completion import completions, deletable
 from localspec.cli.names import MODEL_NAME
 from localspec.cli.options import json_option
-from localspec.core.errors import UsageError
+from localspec.core.errors import NotDownloaded, UsageError
 
 OLDER_HELP = (
     "Delete only older versions, which a newer pull has replaced; without MODELS those of all models. A version that "
@@ -46,22 +46,31 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
 @click.option("--license", "licence", is_flag=True, help="Print its licence's text.")
 @click.option("--template", is_flag=True, help="Print its chat template.")
 @json_option
-def show(model: str, licence: bool, template: bool, as_json: bool) -> None:
-    """Print what is known about a model: licence, commit, architecture, template, drafters, files, measured speeds."""
+def show(model: str, licence: bool, template: bool, as_json: bool) -> int:
+    """Print what is known about a model: licence, commit, architecture, template, drafters, files, measured speeds.
+
+    Of a repository that is not on this machine, print the plan of its download; writes nothing.
+    """
     from localspec.cli import io, models_text
+    from localspec.cli.download.preview import show_absent
     from localspec.cli.output import print_records
     from localspec.hub.inventory import details
 
-    found = details(model)
+    try:
+        found = details(model)
+    except NotDownloaded as absence:
+        if template:
+            raise
+        return show_absent(model, absence, licence=licence, as_json=as_json)
     if as_json:
         print_records(found)
     elif licence:
-        named = f"{found.model.licence.words} {found.model.licence.link}".rstrip()
-        io.print_unchanged(found.licence_text or f"{named}\n")
+        io.print_unchanged(found.licence_text or models_text.licence_line(found.model.licence))
     elif template:
         io.print_unchanged(found.template or "There is none: this is a base model.\n")
     else:
         io.print_text(models_text.details_text(found))
+    return 0
 
 
 @click.command()

@@ -15,7 +15,7 @@ from localspec.hub.inventory import Details, OnDisk
 from localspec.hub.older import Older
 from localspec.hub.plan_words import deleted_names, named_template
 from localspec.hub.pulls import Unfinished
-from localspec.hub.records import DeletePlan
+from localspec.hub.records import DeletePlan, Licence
 from localspec.models.hub_cache import SHORT_COMMIT
 
 
@@ -53,6 +53,11 @@ def older_words(found: Older) -> str:
         return ""
     size = size_words(found.num_bytes)
     return f"{len(found.commits)}, {size}. Free it: localspec rm --older {one_line(found.repo)}"
+
+
+def licence_line(licence: Licence) -> str:
+    """A licence of which no text is on this machine: its name and page."""
+    return f"{licence.words} {licence.link}".rstrip() + "\n"
 
 
 def details_text(found: Details) -> str:

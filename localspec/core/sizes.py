@@ -25,10 +25,15 @@ def size_words(num_bytes: float) -> str:
     return f"{num_bytes / 1e6:.0f} MB" if num_bytes >= 5e5 else f"{num_bytes / 1e3:.0f} kB"
 
 
-def rate_words(bytes_per_second: float) -> str:
-    """A rate: below 10 MB/s to a tenth, since a slow line is what one watches."""
-    slow = 5e5 <= bytes_per_second < 1e7
-    return f"{bytes_per_second / 1e6:.1f} MB/s" if slow else f"{size_words(bytes_per_second)}/s"
+def rate_words(bytes_per_second: float, *, slow: bool = False) -> str:
+    """A rate: below 10 MB/s to a tenth, since a slow line is what one watches. `slow`: with that word."""
+    if 0 < bytes_per_second < 1e3:
+        words = "under 1 kB/s"
+    elif 5e5 <= bytes_per_second < 1e7:
+        words = f"{bytes_per_second / 1e6:.1f} MB/s"
+    else:
+        words = f"{size_words(bytes_per_second)}/s"
+    return f"slow: {words}" if slow else words
 
 
 def of_words(part: float, whole: float) -> str:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from localspec.core.arguments import checked
 from localspec.core.errors import NotDownloaded
 from localspec.core.requests import WeightOptions
+from localspec.hub.absent import asking_about
 from localspec.hub.process import HubProcess
 from localspec.hub.records import AnyAsk, AskFit, AskPair, FitFound, FitRequest, PairFound, PairRequest
 from localspec.hub.request import asked_repository
@@ -41,7 +42,8 @@ def fit_found(model: str, draft: str, weights: WeightOptions) -> FitFound:
         request = request_here(weights, drafter=drafter, gpu_bytes=usable_gpu_bytes())
         return FitFound(fit_report(target, request))
     repo, revision, variant = asked_repository(model) if target is None else (model, "", "")
-    return answer(AskFit(FitRequest(repo, revision, variant, draft, weights)), FitFound)
+    with asking_about(model, draft):
+        return answer(AskFit(FitRequest(repo, revision, variant, draft, weights)), FitFound)
 
 
 @checked
@@ -55,7 +57,8 @@ def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[Candidate,
         return (Candidate(draft, second.total_bytes, on_disk=True, verdict=pairs.pair(first, second)),)
     if first is not None and not draft and not hub:
         return tuple(pairs.candidates(first, snapshots(catalog)))
-    return answer(AskPair(PairRequest(target, draft, hub)), PairFound).candidates
+    with asking_about(target, draft):
+        return answer(AskPair(PairRequest(target, draft, hub)), PairFound).candidates
 
 
 def here(name: str, catalog: Catalog) -> Snapshot | None:

@@ -163,5 +163,5 @@ def server_words(fault: BaseException) -> str:
 
 def in_short(fault: BaseException) -> str:
     """The error's class, and its text where that cannot hold an address or a header."""
-    plain = type(fault).__module__ in ("builtins", "json.decoder")
-    return one_line(first_line(fault))[:LONGEST] if plain and str(fault) else type(fault).__name__
+    text, plain = first_line(fault), type(fault).__module__ in ("builtins", "json.decoder")
+    return one_line(text)[:LONGEST] if plain and str(fault) and "://" not in text else type(fault).__name__

@@ -34,6 +34,7 @@ TRIES = 2  # of a file whose bytes are wrong
 LOCK_SECONDS = 0.2  # between two looks at what another process has fetched
 LINKS = "links"
 TOO_LARGE = "{} is over 50 GB: the hub's library fetches it, and a stopped download of it starts over."
+XET_FAILED = "Xet could not fetch {}; localspec fetches it itself."
 RANGE_REFUSED = 416
 
 # The library would hold bytes back until it has 10 MiB: a slow line would look dead, and a killed one lose them.
@@ -48,14 +49,15 @@ class Fetcher:
 
     def __init__(self, repository: Repository, watch: Watch, *, xet: bool, waits: Sequence[float]) -> None:
         self._repo, self._commit, self._files = repository.repo, repository.commit, repository.files
-        self._watch, self._xet, self._waits = watch, xet, waits
+        self._watch, self._waits = watch, waits
+        self._by_xet = {file.path for file in self._files if file.sha256} if xet else set[str]()
         self._endpoint = endpoint()
         self._cache = hub_cache.folder()
 
     def fetch(self, file: RemoteFile) -> None:
         """Makes the file whole, with its hash checked; PullError where the hub's bytes are wrong twice."""
         attempt = self._fetch_large if file.sha256 else self._fetch_small
-        for _ in range(TRIES):
+        for _ in range(TRIES + (file.path in self._by_xet)):
             if attempt(file):
                 return
         raise PullError(
@@ -118,16 +120,29 @@ class Fetcher:
     def _fetch_large(self, file: RemoteFile) -> bool:
         """Fetches a file of the CDN, unless its blob is there, and says whether it has its sha256."""
         is_begun = blobs.bytes_here(self._repo, file) > 0
-        by_library = self._xet or (file.size > constants.MAX_HTTP_DOWNLOAD_SIZE and not is_begun)
+        by_xet, is_too_large = file.path in self._by_xet, file.size > constants.MAX_HTTP_DOWNLOAD_SIZE and not is_begun
         with self._locked(file):
             if self._is_whole(file):
                 return True
-            if not by_library:
+            if not (by_xet or is_too_large):
                 return self._download(file)
-        if not self._xet:  # which is noted once, for all files
-            self._watch.reported.put(Notice("info", "xet", TOO_LARGE.format(one_line(file.path))))
+        if by_xet:
+            return self._fetch_by_xet(file)
+        self._note("xet", TOO_LARGE.format(one_line(file.path)))
         self._by_library(file)  # it takes the lock itself
         return self._is_whole(file)
+
+    def _fetch_by_xet(self, file: RemoteFile) -> bool:
+        """The same by Xet, once: the library keeps what it brought and would give it again, so the next try is ours."""
+        self._by_xet.discard(file.path)
+        try:
+            self._by_library(file)
+            if self._is_whole(file):
+                return True
+        except (RuntimeError, OSError):  # hf_xet has no classes of its own for most of its errors
+            self._watch.go_on()
+        self._note("xet", XET_FAILED.format(one_line(file.path)))
+        return False
 
     def _is_whole(self, file: RemoteFile) -> bool:
         """Whether the blob is there and right; one that is wrong is deleted."""
@@ -225,6 +240,9 @@ class Fetcher:
             if self._watch.stop.wait(wait):
                 raise Stopped
 
+    def _note(self, code: str, message: str) -> None:
+        self._watch.reported.put(Notice("info", code, message))
+
     @contextmanager
     def _locked(self, file: RemoteFile) -> Iterator[None]:
         """Holds the lock that the hub's own programs take for this file; until it is free, shows how far they are."""
@@ -239,8 +257,7 @@ class Fetcher:
                 except TimeoutError:
                     self._watch.found(file.path, blobs.bytes_here(self._repo, file))
                 if not waits:
-                    message = f"Another program fetches {one_line(file.path)}; this one waits for it."
-                    self._watch.reported.put(Notice("info", "waits", message))
+                    self._note("waits", f"Another program fetches {one_line(file.path)}; this one waits for it.")
                     waits = True
             yield
 

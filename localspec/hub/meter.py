@@ -12,6 +12,9 @@ from collections.abc import Callable
 from localspec.hub.records import Progress, Stage
 
 WINDOW_SECONDS = 5.0
+SLOW_BYTES_PER_SECOND = 100_000
+SLOW_SHARE = 1 / 10  # of the fastest that this download was
+LONGEST_SECONDS = 360_000.0  # a time left above this says nothing
 
 
 class Meter:
@@ -22,16 +25,20 @@ class Meter:
         self._done = here
         self._arrived = 0
         self._samples = deque([(clock(), 0)])
+        self._first: float | None = None  # when the first byte came
+        self._fastest = 0.0
 
     def arrived(self, count: int) -> None:
         """Takes the count of bytes that have come over the line by now."""
+        if count and self._first is None:
+            self._first = self._clock()
         self._arrived = count
 
     def progress(self, stage: Stage, have: int, file: str = "") -> Progress:
         """The event for these bytes on disk. Bytes that were thrown away leave the bar where it was."""
         self._done = max(self._done, min(have, self._total))
         rate = self._rate()
-        left = self._total - self._done
+        seconds = (self._total - self._done) / rate if rate else LONGEST_SECONDS
         return Progress(
             self._repo,
             stage,
@@ -40,8 +47,17 @@ class Meter:
             self._resumed,
             file,
             bytes_per_second=rate,
-            eta_s=left / rate if rate else None,
+            eta_s=seconds if seconds < LONGEST_SECONDS else None,
+            slow=self._is_slow(rate) and stage == "downloading",
         )
+
+    def _is_slow(self, rate: float | None) -> bool:
+        """Whether bytes come, but over a whole window few of them. A line on which none comes is silent, not slow: how
+        long that may last is the transfer's to say."""
+        if rate is None or self._first is None or self._samples[0][0] < self._first:
+            return False
+        self._fastest = max(self._fastest, rate)
+        return 0 < rate < max(SLOW_BYTES_PER_SECOND, SLOW_SHARE * self._fastest)
 
     def _rate(self) -> float | None:
         """Bytes a second over the last seconds; None before there is anything to measure."""

@@ -47,6 +47,7 @@ class Download(Record, frozen=True):
     reason: str = ""
     retry_seconds: float = 0.0
     """How long the hub's process waits before it tries again, counted from when it said so."""
+    slow: bool = False
 
     @property
     def key(self) -> str:
@@ -257,7 +258,7 @@ class DownloadQueue:
             return
         known = replace(item, state="downloading", stage=at.stage, reason="")
         if at.stage in ("downloading", "linking"):
-            speed = {"bytes_per_second": at.bytes_per_second, "eta_s": at.eta_s}
+            speed = {"bytes_per_second": at.bytes_per_second, "eta_s": at.eta_s, "slow": at.slow}
             known = replace(known, done=max(item.done, at.done), total=max(item.total, at.total), **speed)
         self._items[item.key] = known
         now = monotonic()
@@ -316,7 +317,7 @@ class DownloadQueue:
 
 
 def at_rest(item: Download, state: State) -> Download:
-    return replace(item, state=state, bytes_per_second=None, eta_s=None)
+    return replace(item, state=state, bytes_per_second=None, eta_s=None, slow=False)
 
 
 def answers(hub: HubProcess, request: PullRequest) -> Iterator[Answer]:

@@ -168,7 +168,8 @@ class PullPlan(Event, frozen=True, tag="plan"):
 
 
 class Progress(Event, frozen=True):
-    """How far a pull is. `done` never falls and never passes `total`; `resumed`: bytes that were here at its start."""
+    """How far a pull is. `done` never falls and never passes `total`; `resumed`: bytes that were here at its start;
+    `slow`: bytes come, but fewer than 100 kB a second, or than a tenth of the fastest that this download was."""
 
     repo: str
     stage: Stage
@@ -178,6 +179,7 @@ class Progress(Event, frozen=True):
     file: str = ""
     bytes_per_second: float | None = None
     eta_s: float | None = None
+    slow: bool = False
 
 
 class Retrying(Event, frozen=True):

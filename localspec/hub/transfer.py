@@ -26,6 +26,7 @@ from localspec.hub.watch import Reported, Stopped, Watch
 
 AT_ONCE = 4  # files; one stream rarely fills a line
 THREADS = "a file's download"
+WITHOUT_XET = " Without --xet localspec fetches the weights itself."  # where only its storage is out of reach
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Transfer:
     the process. `checked`: the files whose bytes were found to have the hub's sha256."""
 
     def __init__(self, repository: Repository, *, xet: bool = False, deadlines: Deadlines = Deadlines()) -> None:
-        self._repository, self._deadlines = repository, deadlines
+        self._repository, self._deadlines, self._xet = repository, deadlines, xet
         here = {file.path: blobs.bytes_here(repository.repo, file) for file in repository.files}
         self._watch = Watch(here)
         self._meter = Meter(repository.repo, repository.num_bytes, sum(here.values()))
@@ -115,7 +116,8 @@ class Transfer:
                 raise PullError(message, hint="Check its permissions, or move the cache: HF_HUB_CACHE.") from fault
             raise fault
         if self._watch.silent_seconds > (silence := self._deadlines.silence):
-            raise HubAway(f"The hub stopped answering ({silence:g} s).", hint=self._watch.kept)
+            hint = f"{self._watch.kept}{WITHOUT_XET if self._xet else ''}"
+            raise HubAway(f"The hub stopped answering ({silence:g} s).", hint=hint)
 
     def _full(self) -> PullError:
         """What is kept and what is missing where the disk is full."""

@@ -9,8 +9,10 @@ import shlex
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from localspec.core import paths
+from localspec.core.errors import HubAway
 from localspec.core.locks import lock
 from localspec.core.sizes import size_words
 from localspec.hub import manifests
@@ -19,6 +21,7 @@ from localspec.hub.records import (
     AskDelete,
     AskFit,
     AskPair,
+    AskPull,
     Deleted,
     DeletePlan,
     FitFound,
@@ -27,6 +30,9 @@ from localspec.hub.records import (
     Licence,
     PairFound,
     PairRequest,
+    Progress,
+    PullPlan,
+    PullRequest,
 )
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
@@ -34,7 +40,7 @@ from localspec.runtime import load_marks
 from localspec.runtime.pairs import Candidate, PairVerdict
 from tests.conftest import Program
 from tests.support.models import save_snapshot
-from tests.support.scripted_hub import GB, ScriptedHub, a_fit
+from tests.support.scripted_hub import GB, ScriptedHub, a_fit, a_plan, a_repository, gated
 from tests.support.tokenizers import CHATML, byte_level, llama2_like, wordpiece_like
 
 SPECIALS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
@@ -151,6 +157,71 @@ def test_what_is_not_here_ends_with_3_and_the_next_command(command: tuple[str, .
     code, out, err = localspec(*command)
     assert (code, out) == (3, "")
     assert "Fetch it: localspec pull nobody/x" in err or "did you mean 'guide'" in err
+
+
+@pytest.mark.parametrize(
+    "command", [("show", "nobody/x"), ("fit", "nobody/x"), ("pair", "nobody/x"), ("pair", "guide", "nobody/x")]
+)
+def test_without_a_network_what_is_not_here_is_one_sentence_and_the_next_command(
+    command: tuple[str, ...], localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    code, out, err = localspec(*command)
+    off = "the network is switched off: unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE."
+    said = f"error: 'nobody/x' is not on this machine, and {off} Fetch it: localspec pull nobody/x\n"
+    assert (code, out, " ".join(err.split())) == (3, "", said.strip())
+    away = HubAway("There is no route to the hub.", hint="Check the connection.")
+    asks = (AskPull, AskFit, AskPair)
+    ScriptedHub({kind: [[away]] for kind in asks}).install(monkeypatch)
+    code, out, err = localspec(*command)
+    said = "error: 'nobody/x' is not on this machine, and there is no route to the hub. Check the connection."
+    assert (code, out, " ".join(err.split())) == (7, "", said)
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, plan: PullPlan) -> ScriptedHub:
+    """A hub that answers a pull with this plan, and never begins it."""
+    progress = Progress(plan.target.repo, "resolving", 0, 0)
+    return ScriptedHub({AskPull: [[progress, plan]]}).install(monkeypatch)
+
+
+def test_show_of_what_is_not_here_is_the_plan_of_its_pull(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    import msgspec
+
+    plan = a_plan()
+    hub = planned(monkeypatch, plan)
+    code, out, _ = localspec("show", "org/model")
+    assert (code, out) == (
+        0,
+        localspec("pull", "org/model", "--dry-run")[1]
+        + "Not on this machine. Fetch the rest: localspec pull org/model\n",
+    )
+    assert hub.asked == [AskPull(PullRequest("org/model"))] * 2
+    code, out, _ = localspec("show", "org/model@v1", "--json")
+    assert (code, json.loads(out)) == (0, json.loads(msgspec.json.encode(plan)))
+    assert hub.asked[-1] == AskPull(PullRequest("org/model", "v1"))
+    assert localspec("show", "qwen3-8b", "--license")[:2] == (0, "apache-2.0\n")
+    assert hub.asked[-1] == AskPull(PullRequest("Qwen/Qwen3-8B"))
+
+
+def test_show_says_what_stands_between_a_user_and_a_model_that_is_not_here(
+    localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """A gate, files that could not be loaded, several GGUF files; a template is read only from what is here."""
+    planned(monkeypatch, a_plan(gated(a_repository(), "awaiting"), fit=None))
+    code, out, _ = localspec("show", "org/model")
+    assert (code, "Awaiting review: ana has asked" in out, "--wait" in out) == (4, True, True)
+    assert localspec("show", "org/model", "--json")[0] == 4
+    planned(monkeypatch, a_plan(unloadable="org/model is a mixture of experts."))
+    code, out, _ = localspec("show", "org/model")
+    assert (code, out.endswith("\nNot on this machine.\n")) == (1, True)
+    assert "cannot load it: org/model is a mixture of experts." in out
+    several = (replace(a_fit("Q4_K_M"), num_bytes=GB), replace(a_fit("Q8_0"), num_bytes=2 * GB))
+    planned(monkeypatch, a_plan(a_repository(files=()), fit=None, variants=several))
+    code, out, _ = localspec("show", "org/model")
+    assert (code, out.endswith("\nNot on this machine. Choose one: localspec pull org/model:Q4_K_M\n")) == (0, True)
+    hub = planned(monkeypatch, a_plan())
+    code, _, err = localspec("show", "org/model", "--template")
+    assert (code, "'org/model' is not on this machine. Fetch it: localspec pull org/model" in err) == (3, True)
+    assert hub.asked == []
 
 
 @pytest.mark.parametrize("name", ["nobody/x", "qwen3-8b"])

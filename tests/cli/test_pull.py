@@ -16,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from localspec.cli.download import session
-from localspec.cli.download.bar import bar_line, time_words
+from localspec.cli.download.bar import TransferBar, bar_line, time_words
 from localspec.cli.download.record import PullRecord
 from localspec.core import paths
 from localspec.core.errors import CheckpointError, HubAway, LocalspecError, NotDownloaded, PullError
@@ -631,6 +631,20 @@ def test_the_bar_shows_rate_time_and_what_was_here():
     assert [time_words(seconds) for seconds in (0, 89, 90, 5399, 5400, 90000)] == [
         "0 s", "89 s", "1 min", "89 min", "1 h 30 min", "25 h 0 min"
     ]  # fmt: skip
+
+
+def test_a_slow_line_is_called_slow(capsys: pytest.CaptureFixture[str]):
+    """Check 6. In a log once for each tenth."""
+    slow = replace(ARRIVING[1], bytes_per_second=92_000.0, eta_s=10_869.0, slow=True)
+    assert bar_line(slow) == "  ███████████████░░░░░   3.0 of 4.0 GB   slow: 92 kB/s   3 h 1 min   (1.0 GB were here)"
+    assert "slow: under 1 kB/s" in bar_line(replace(slow, bytes_per_second=1.0, eta_s=None))
+    bar = TransferBar()
+    for event in (ARRIVING[1], slow, ARRIVING[1], slow):
+        bar.show(event)
+    assert capsys.readouterr().err.splitlines() == [
+        "downloading 70 %: 3.0 of 4.0 GB, org/model",
+        "downloading 70 %: 3.0 of 4.0 GB, slow: 92 kB/s, org/model",
+    ]
 
 
 def test_pull_alone_goes_on_with_what_is_unfinished(hub: Install, answers, localspec: Program, monkeypatch):

@@ -107,12 +107,15 @@ def test_every_command_about_models_takes_any_case(hub: Install, localspec: Prog
     scripted = hub()
     localspec("pull", "qwen/qwen3-8b/", "--draft", "qwen/QWEN3-0.6B", "--dry-run")
     assert scripted.asked == [AskPull(PullRequest("Qwen/Qwen3-8B", draft="Qwen/Qwen3-0.6B"))]
-    asked = ScriptedHub({AskFit: [[FitFound(a_fit("org/model"))]], AskPair: [[PairFound(())]]}).install(monkeypatch)
+    scripts = {AskPull: [[a_plan()]], AskFit: [[FitFound(a_fit("org/model"))]], AskPair: [[PairFound(())]]}
+    asked = ScriptedHub(scripts).install(monkeypatch)
+    assert localspec("show", "qwen/qwen3-8b/")[0] == 0
+    assert asked.asked == [AskPull(PullRequest("Qwen/Qwen3-8B"))]
     localspec("fit", "qwen/qwen3-8b")
     localspec("pair", "qwen/qwen3-8b/", "qwen/QWEN3-0.6B")
     first, second = (each.request for each in asked.asked if isinstance(each, AskFit | AskPair))
     assert (first.repo, second.target, second.drafter) == ("Qwen/Qwen3-8B", *PAIR)  # type: ignore[union-attr]
-    for command in ("show", "rm", "verify-files", "chat", "run"):
+    for command in ("rm", "verify-files", "chat", "run"):
         code, _, err = localspec(command, "qwen/qwen3-8b/")
         assert (code, "'Qwen/Qwen3-8B' is not on this machine" in err) == (3, True)
 
@@ -149,12 +152,15 @@ def test_every_command_about_models_takes_an_address(hub: Install, localspec: Pr
     scripted = hub()
     localspec("pull", "https://huggingface.co/org/model/tree/v1", "--draft", "hf.co/org/small", "--dry-run")
     assert scripted.asked == [AskPull(PullRequest("org/model", "v1", draft="org/small"))]
-    asked = ScriptedHub({AskFit: [[FitFound(a_fit("org/model"))]], AskPair: [[PairFound(())]]}).install(monkeypatch)
+    scripts = {AskPull: [[a_plan()]], AskFit: [[FitFound(a_fit("org/model"))]], AskPair: [[PairFound(())]]}
+    asked = ScriptedHub(scripts).install(monkeypatch)
+    assert localspec("show", "hf.co/org/model/tree/v1")[0] == 0
+    assert asked.asked == [AskPull(PullRequest("org/model", "v1"))]
     localspec("fit", "hf.co/org/model:Q4_K_M")
     localspec("pair", "https://huggingface.co/org/model", "hf:org/small")
     first, second = (each.request for each in asked.asked if isinstance(each, AskFit | AskPair))
     assert (first.repo, second.target, second.drafter) == ("org/model", "org/model", "org/small")  # type: ignore[union-attr]
-    for command in ("show", "rm", "verify-files", "chat", "run"):
+    for command in ("rm", "verify-files", "chat", "run"):
         code, _, err = localspec(command, "hf.co/org/model")
         assert (code, "'org/model' is not on this machine" in err) == (3, True)
 

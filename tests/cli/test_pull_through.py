@@ -188,8 +188,9 @@ def test_every_state_of_the_gate_is_its_own_screen_and_no_byte_of_weights(
 
 
 @pytest.mark.slow
-def test_a_dry_run_fit_and_pair_write_nothing_to_the_cache(hub: FakeHub, localspec: Program):
+def test_a_dry_run_show_fit_and_pair_write_nothing_to_the_cache(hub: FakeHub, localspec: Program):
     assert localspec("pull", LAYERSKIP, "--dry-run")[0] == 0
+    assert localspec("show", LAYERSKIP)[0] == 0
     assert localspec("fit", LAYERSKIP, "--draft", "org/small")[0] == 0
     assert localspec("pair", LAYERSKIP, "org/small")[0] == 0
     assert not hub_cache.folder().exists()
@@ -256,8 +257,9 @@ def ask_everything(localspec: Program) -> None:
     """Every command that asks the hub, and one that must not; the search of the Hub tab."""
     pages = [ask_hub(AskSearch(SearchRequest("draft"))), ask_hub(AskSearch(SearchRequest(drafter_for=LAYERSKIP)))]
     assert all(isinstance(page, SearchPage) for page in pages)
-    for words in (("fit", LAYERSKIP, "--draft", "org/small"), ("pair", LAYERSKIP, "org/small"), ("pull", LAYERSKIP)):
-        assert localspec(*words, *(("--yes",) if words[0] == "pull" else ()))[0] == 0
+    fit, pair = ("fit", LAYERSKIP, "--draft", "org/small"), ("pair", LAYERSKIP, "org/small")
+    for words in (("show", LAYERSKIP), fit, pair, ("pull", LAYERSKIP, "--yes")):
+        assert localspec(*words)[0] == 0
     assert localspec("pair", LAYERSKIP, "--hub")[0] in (0, 6)
     assert localspec("run", LAYERSKIP, SECRET, "--max-tokens", "2", "--device", "cpu", "--quant", "fp32")[0] == 0
 

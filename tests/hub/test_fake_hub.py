@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.fake_hub import Account, Answer, Cut, FakeHub, FakeRepository, Flip
 from tests.support.fake_hub.weights import safetensors
+from tests.support.xet_storage import stored_by_xet
 
 pytestmark = pytest.mark.heavy
 
@@ -92,6 +93,17 @@ def test_the_library_downloads_a_snapshot_and_lists_it_without_a_warning(tmp_pat
     assert {one.kind for one in log} == {"info", "tree", "resolve", "cdn"}
     assert all(one.has_authorization == (one.server == "hub") for one in log)
     assert not any(ANA.token in str(one.headers) for one in log if one.server == "cdn")
+
+
+def test_the_library_downloads_by_xet_what_the_hub_offers_so(tmp_path: Path):
+    """Unasked, and with no byte from the CDN; the storage is a folder, as hf_xet itself keeps one."""
+    with FakeHub(MODEL, account=ANA) as hub:
+        stored = stored_by_xet(hub, MODEL, tmp_path)
+        script = "print(json.dumps(hf_hub_download('org/model', 'model.safetensors')))"
+        file = Path(ask(script, hub, tmp_path / "home"))
+        assert {one.kind for one in hub.log} == {"resolve", "xet-read-token"}
+    assert file.read_bytes() == WEIGHTS
+    assert stored.commit == MODEL.commit
 
 
 FACTS = """

@@ -105,6 +105,7 @@ def test_an_answer_without_a_code_is_judged_by_its_status(status: int, kind: typ
         (ConnectionResetError("x"), "was lost"),
         (KeyError("sha"), "'sha'"),
         (json.JSONDecodeError("bad", "", 0), "bad"),
+        (RuntimeError("https://storage/?signature=secret"), "(RuntimeError)"),
     ],
 )
 def test_faults_of_the_line_are_sentences(fault: BaseException, words: str):

@@ -8,7 +8,10 @@ SECOND = 1_000_000
 
 
 class Clock:
+    """`arrived`: the bytes that have come by now."""
+
     now = 0.0
+    arrived = 0
 
     def __call__(self) -> float:
         return self.now
@@ -47,6 +50,50 @@ def test_a_line_that_is_silent_has_a_rate_of_nothing_and_no_end():
         clock.now = second
         shown = meter.progress("downloading", SECOND)
     assert (shown.bytes_per_second, shown.eta_s) == (0, None)
+
+
+def rates(meter: Meter, clock: Clock, *bytes_a_second: int) -> list[bool]:
+    """Whether each of these seconds, with so many bytes, ends with the word slow."""
+    slow = []
+    for count in bytes_a_second:
+        clock.now += 1
+        clock.arrived += count
+        meter.arrived(clock.arrived)
+        slow.append(meter.progress("downloading", clock.arrived).slow)
+    return slow
+
+
+def test_a_line_that_drips_is_slow_once_a_whole_window_says_so():
+    """Check 6: a byte a second, from the first byte on; neither the wait for that byte nor a short beginning counts."""
+    meter, clock = metered()
+    assert rates(meter, clock, 0, 0, 0, 0, 0, 0, *[1] * 8) == [False] * 11 + [True] * 3
+
+
+def test_a_line_is_slow_below_a_tenth_of_what_it_was_or_100_kb_a_second():
+    window = int(WINDOW_SECONDS)
+    meter, clock = metered()
+    fast = rates(meter, clock, *[4 * SECOND] * 2 * window)
+    assert not any(fast)
+    assert rates(meter, clock, *[SECOND // 2] * window)[-1] is False, "an eighth"
+    assert rates(meter, clock, *[SECOND // 4] * window)[-1] is True, "a sixteenth"
+    assert rates(meter, clock, *[SECOND] * window)[-1] is False, "it came back"
+    for count, slow in ((99_000, True), (101_000, False)):
+        meter, clock = metered()
+        assert rates(meter, clock, *[count] * 2 * window)[-1] is slow
+
+
+def test_a_line_on_which_nothing_comes_is_silent_and_not_slow():
+    """How long it may be silent is for the transfer to say, which ends it."""
+    meter, clock = metered()
+    slow = rates(meter, clock, *[SECOND] * 10, *[0] * 10)
+    assert slow[-6:] == [False] * 6
+
+
+def test_files_that_are_checked_are_not_slow_and_an_end_in_weeks_is_no_time_left():
+    meter, clock = metered()
+    assert rates(meter, clock, *[100] * 12)[-1]
+    assert meter.progress("checking", 0).slow is False
+    assert meter.progress("downloading", 1200).eta_s is None
 
 
 def test_bytes_that_were_thrown_away_leave_the_bar_where_it_was():

@@ -285,8 +285,9 @@ def test_a_hub_has_half_a_minute_and_who_watches_hears_of_it_ten_times_a_second_
     assert (usual.silence, usual.tick, usual.beat) == (30, 0.1, 1)
 
 
-def test_a_slow_line_is_not_silent(hub: FakeHub):
-    """Check 6: a byte now and then is enough, for much longer than the deadline of silence."""
+def test_a_slow_line_is_not_silent(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    """Check 6: a byte now and then is enough, for much longer than the deadline of silence; it is called slow."""
+    monkeypatch.setattr("localspec.hub.meter.WINDOW_SECONDS", 0.1)
     tiny = model(NAME, 20)
     hub.push(tiny)
     hub.switches.drip = Drip(1, 0.015)
@@ -294,6 +295,7 @@ def test_a_slow_line_is_not_silent(hub: FakeHub):
     assert is_whole(tiny)
     assert_never_back(events)
     assert len({event.done for event in bars(events)}) > 10  # each byte is shown, not each 10 MiB
+    assert any(event.slow for event in bars(events))
 
 
 def test_events_come_while_no_byte_does(hub: FakeHub):

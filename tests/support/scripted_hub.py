@@ -44,7 +44,8 @@ class ScriptedHub:
         self.closed = 0
 
     def install(self, monkeypatch: pytest.MonkeyPatch) -> ScriptedHub:
-        """Every HubProcess answers from this script from here on, whoever has imported it."""
+        """Every HubProcess answers from this script from here on, whoever has imported it; the network is on."""
+        monkeypatch.setenv("HF_HUB_OFFLINE", "0")
         monkeypatch.setattr(HubProcess, "ask", lambda _, question: self.ask(question))
         monkeypatch.setattr(HubProcess, "close", lambda _: self.close())
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
+from msgspec.structs import replace
 
 from localspec.hub.integrity import FileFound, FilesVerified
 from localspec.hub.queue import Download
@@ -39,6 +40,16 @@ def test_rate_and_time_left_stay_whole_and_the_name_has_what_they_leave(width: i
     assert len(row) <= width - 4
     assert "50 % · 2.0 MB/s · 22 min 13 s" in row
     assert name in row
+
+
+@pytest.mark.parametrize("width", [120, 80, 60])
+def test_a_slow_download_is_called_slow_at_every_width(width: int):
+    slow = replace(RUNNING, bytes_per_second=92_000.0, eta_s=21_739.0, slow=True)
+    (row,) = downloads(width, slow)
+    assert len(row) <= width - 4
+    assert row.endswith("50 % · slow: 92 kB/s · 6 h 2 min")
+    assert download_rows.total_line([slow]) == "2.0 GB of 4.0 GB · slow: 92 kB/s · 6 h 2 min"
+    assert download_rows.total_line([replace(slow, bytes_per_second=1.0)]) == "2.0 GB of 4.0 GB · slow: under 1 kB/s"
 
 
 def test_where_there_is_space_size_and_bar_are_shown_too():

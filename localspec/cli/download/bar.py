@@ -23,6 +23,7 @@ class TransferBar:
 
     def __init__(self) -> None:
         self.step: tuple[str, str, int] = ("", "", -1)  # repository, stage, tenth
+        self.slow_step = self.step  # the last in which it was said to be slow
         self.drawn = 0  # characters
         self.last: Progress | None = None
 
@@ -41,8 +42,8 @@ class TransferBar:
             return
         tenth = 10 * event.done // event.total if is_in_bytes(event) else 0
         step = (event.repo, event.stage, tenth)
-        if step != self.step:
-            self.step = step
+        if step != self.step or (event.slow and step != self.slow_step):
+            self.step, self.slow_step = step, step if event.slow else self.slow_step
             print_note(percent_line(event, 10 * tenth))
 
     def retry(self, event: Retrying) -> None:
@@ -74,7 +75,8 @@ def percent_line(event: Progress, percent: int) -> str:
     stage = STAGES[event.stage]
     if not is_in_bytes(event):
         return f"{stage}: {one_line(event.repo)}"
-    return f"{stage} {percent} %: {amount(event)}, {one_line(event.repo)}"
+    slow = f", {rate_words(event.bytes_per_second, slow=True)}" if event.slow and event.bytes_per_second else ""
+    return f"{stage} {percent} %: {amount(event)}{slow}, {one_line(event.repo)}"
 
 
 def bar_line(event: Progress) -> str:
@@ -85,7 +87,7 @@ def bar_line(event: Progress) -> str:
     if event.stage == "checking":
         parts.append(STAGES[event.stage])
     if event.bytes_per_second is not None:
-        parts.append(rate_words(event.bytes_per_second))
+        parts.append(rate_words(event.bytes_per_second, slow=event.slow))
     if event.eta_s is not None:
         parts.append(time_words(event.eta_s))
     if event.resumed:

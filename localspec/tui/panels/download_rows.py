@@ -10,6 +10,7 @@ from textual.content import Content
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import rate_words, size_words
 from localspec.history.text.columns import cells, cut
+from localspec.hub.meter import LONGEST_SECONDS
 from localspec.hub.queue import Download, State
 from localspec.hub.records import STAGES
 from localspec.tui.panels.hub_rows import padded, short
@@ -19,6 +20,7 @@ WIDE, WIDE_BAR, BAR = 100, 16, 10  # columns
 LEAST_NAME, LEAST_BAR = 16, 4  # columns
 SIGN, GAP = 2, 2  # columns: of a sign, and between two others
 RATE = 30  # columns that share, rate and time left may come to have
+SLOW = 8  # columns more where it is slow
 SIGNS = {"downloading": "↓", "retrying": "!", "waiting": "·", "paused": "⏸", "failed": "!", "done": "✓"}
 STOPPED: tuple[State, ...] = ("paused", "failed")
 
@@ -54,10 +56,12 @@ def total_line(items: Sequence[Download]) -> str:
     going = [item for item in unfinished if item.state not in STOPPED]
     counted = going or unfinished
     done, total = sum(item.done for item in counted), sum(item.total for item in counted)
-    speed = next((item.bytes_per_second for item in going if item.is_running and item.bytes_per_second), None)
+    first = next((item for item in going if item.is_running and item.bytes_per_second), None)
     parts = [f"{amount(done)} of {size_words(total)}"] if total else []
-    if speed:
-        parts += [rate_words(speed), duration((total - done) / speed)]
+    if first and first.bytes_per_second:
+        left = (total - done) / first.bytes_per_second
+        parts.append(rate_words(first.bytes_per_second, slow=first.slow))
+        parts += [duration(left)] if left < LONGEST_SECONDS else []
     stopped = {state: sum(item.state == state for item in unfinished) for state in STOPPED}
     parts += [f"{number} {state}" for state, number in stopped.items() if number]
     return " · ".join(parts) or f"{len(going)} waiting"
@@ -83,7 +87,7 @@ def listed(items: Sequence[Download], waited: dict[str, float], width: int) -> l
 
 def widths_of(items: Sequence[Download], running: Download | None, width: int) -> Widths:
     """The words at the end stay whole; what they leave has the name, then the size, then the bar."""
-    rates = [RATE if item.state == "downloading" else cells(rest(item, running)) for item in moving(items)]
+    rates = [RATE + SLOW * item.slow if item.is_running else cells(rest(item, running)) for item in moving(items)]
     sizes = [cells(amounts(item)) for item in moving(items)]
     names = max((cells(title(item)) for item in items), default=0)
     left, size = width - SIGN - max(rates, default=0) - GAP, max(sizes, default=0)
@@ -144,7 +148,7 @@ def rest(item: Download, running: Download | None) -> str:
         case "downloading" if item.stage in STAGES and item.stage != "downloading":
             return STAGES[item.stage]
         case "downloading":
-            speed = rate_words(item.bytes_per_second) if item.bytes_per_second else ""
+            speed = rate_words(item.bytes_per_second, slow=item.slow) if item.bytes_per_second else ""
             left = duration(item.eta_s) if item.eta_s is not None else ""
             return " · ".join(filter(None, (f"{item.percent} %", speed, left)))
         case "paused":

@@ -38,6 +38,7 @@ class FakeFile:
     path: str
     content: Content
     is_lfs: bool
+    xet: str = ""  # the hash by which Xet's storage knows it; "" for what is not there
 
     @cached_property
     def size(self) -> int:
@@ -74,7 +75,7 @@ class FakeFile:
         entry: Json = {"type": "file", "oid": self.oid, "size": self.size, "path": self.path}
         if self.is_lfs:
             entry["lfs"] = {"oid": self.sha256, "size": self.size, "pointerSize": len(self.pointer)}
-        return entry
+        return entry | ({"xetHash": self.xet} if self.xet else {})
 
     def pieces(self, start: int, stop: int) -> Iterator[bytes]:
         """Its bytes from `start` up to `stop`."""
@@ -106,6 +107,7 @@ class FakeRepository:
     gguf: Json | None = None  # what the hub read in its GGUF files: architecture, total, context_length
     lfs: frozenset[str] | None = None  # the paths that are LFS files; None: by suffix and size
     card: Json = field(default_factory=dict)  # further lines of the model card's front matter
+    xet: Mapping[str, str] = field(default_factory=dict)  # the hashes of LFS files that Xet's storage has, by path
 
     @classmethod
     def from_folder(cls, name: str, folder: Path, **facts: Any) -> FakeRepository:
@@ -120,7 +122,8 @@ class FakeRepository:
     @cached_property
     def tree(self) -> dict[str, FakeFile]:
         return {
-            path: FakeFile(path, content, self._is_lfs(path, content)) for path, content in sorted(self.files.items())
+            path: FakeFile(path, content, self._is_lfs(path, content), self.xet.get(path, ""))
+            for path, content in sorted(self.files.items())
         }
 
     @cached_property

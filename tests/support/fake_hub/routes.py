@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +21,7 @@ NO_REVISION = refused(404, "Invalid rev id", "RevisionNotFound")
 INVALID_TOKEN = refused(401, "Invalid credentials in Authorization header")
 DISABLED = refused(403, "Access to this resource is disabled.")
 EXPIRED = refused(403, "Request has expired")
+XET_TOKEN = "xet_tokenOfAna"
 INFO = (*search.FULL, "cardData", "config", "safetensors", "gguf", "usedStorage")
 
 
@@ -64,6 +66,8 @@ class Asked:
                 return "tree"
             case ["api", "models", _, _, "auth-check"]:
                 return "auth-check"
+            case ["api", "models", _, _, "xet-read-token", _]:
+                return "xet-read-token"
             case ["api", "whoami-v2"]:
                 return "whoami"
             case ["api", "agent-harnesses"]:
@@ -110,7 +114,7 @@ class Routes:
                 return as_json(user.whoami) if user else ANONYMOUS
             case "agent-harnesses":
                 return as_json({"standardEnvVars": [], "harnesses": {}})
-            case "info" | "tree" | "auth-check" | "resolve":
+            case "info" | "tree" | "auth-check" | "resolve" | "xet-read-token":
                 return self._of_repository(asked, user)
         return Answer(404, body=b"no such endpoint")
 
@@ -136,6 +140,8 @@ class Routes:
             return self._tree(repository, asked, "/".join(parts[4:]))
         if repository.gated and (refusal := self._gate(repository, user)):
             return refusal
+        if asked.kind == "xet-read-token":
+            return as_json({}, **self._xet_token())
         return Answer() if asked.kind == "auth-check" else self._resolve(repository, "/".join(parts[4:]))
 
     def _gate(self, repository: FakeRepository, user: Account | None) -> Answer | None:
@@ -175,8 +181,20 @@ class Routes:
             return Answer(200, common | {"ETag": f'"{file.oid}"'}, file=file)
         address = f"{self.cdn}/{file.sha256}?sig={next(self.signatures)}&name={quote(path)}"
         linked = {"X-Linked-Etag": f'"{file.sha256}"', "X-Linked-Size": str(file.size), "ETag": f'"{file.oid}"'}
+        if file.xet:
+            token = f"{self.hub}/api/models/{repository.name}/xet-read-token/{repository.commit}"
+            common |= {"X-Xet-Hash": file.xet, "Link": f'<{token}>; rel="xet-auth"'}
         location = self.switches().location
         return Answer(302, common | linked | {"Location": location(address) if location else address})
+
+    def _xet_token(self) -> dict[str, str]:
+        """Where Xet's storage is, and a token that is good there alone."""
+        ends = str(int(time.time()) + 3600)
+        return {
+            "X-Xet-Cas-Url": self.switches().cas,
+            "X-Xet-Access-Token": XET_TOKEN,
+            "X-Xet-Token-Expiration": ends,
+        }
 
     def _blob(self, asked: Asked) -> Answer:
         signature = asked.query.get("sig", [""])[0]

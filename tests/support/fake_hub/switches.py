@@ -9,7 +9,9 @@ from typing import Literal
 
 from tests.support.fake_hub.repository import FakeFile, FakeRepository
 
-Kind = Literal["info", "tree", "resolve", "cdn", "auth-check", "search", "whoami", "agent-harnesses", "other"]
+Kind = Literal[
+    "info", "tree", "resolve", "cdn", "auth-check", "search", "whoami", "agent-harnesses", "xet-read-token", "other"
+]
 
 LOG_IN = (
     "Access to model {} is restricted. You must have access to it and be authenticated to access it. Please log in."
@@ -109,5 +111,6 @@ class Switches:
     length_off_by: int = 0  # what Content-Length has too much
     signature_uses: float = math.inf  # GETs that a signed location is good for, then 403
     location: Callable[[str], str] | None = None  # where the hub sends for an LFS file instead
+    cas: str = ""  # the address of Xet's storage, as the hub names it
     tree_page: int = 1000
     search_page: int = 100
