@@ -11,7 +11,7 @@ from typing import Any  # Any: asyncio's selector, and what Textual draws
 
 from localspec.tui import app
 from localspec.tui.app import ChatApp
-from localspec.tui.control.feed import Engine
+from localspec.tui.control.feed import ChatEngine
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class TimedChat(ChatApp):
 
     CSS_PATH = str(Path(app.__file__).with_name("chat.tcss"))  # Textual looks beside the class
 
-    def __init__(self, make_engine: Callable[[], Engine], **kept: Any) -> None:
+    def __init__(self, make_engine: Callable[[], ChatEngine], **kept: Any) -> None:
         super().__init__(make_engine, **kept)
         self.frames, self.drawn = Frames(), False
 

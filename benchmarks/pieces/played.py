@@ -16,7 +16,7 @@ from time import thread_time
 from benchmarks.pieces.cuts import take_out
 from benchmarks.timed_chat import TimedChat
 from localspec.core.events import Prefill
-from localspec.history import Chat, OpenChat, StoredMessage, Tree
+from localspec.history import OpenChat, StoredChat, StoredMessage, Tree
 from localspec.tui.markdown.pace import Pace
 from localspec.tui.terminal.timer import once
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -113,7 +113,7 @@ def past(count: int) -> OpenChat:
         )
         for n in range(1, count + 1)
     ]
-    return OpenChat(Chat("c", "a chat", "", "", "guide", None, None, count, False, count), Tree(said))
+    return OpenChat(StoredChat("c", "a chat", "", "", "guide", None, None, count, False, count), Tree(said))
 
 
 def main(piece: str, text: str, messages: str, fd: str) -> None:

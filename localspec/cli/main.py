@@ -160,8 +160,8 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     On a terminal, control characters are removed from the answer. A pipe or a file gets it unchanged.
     """
     leave_on_interrupt()
-    from localspec.cli.batch import Batch, answer_batch
-    from localspec.cli.batch_lines import Asking, read_batch
+    from localspec.cli.batch import BatchFile, answer_batch
+    from localspec.cli.batch_lines import BatchDefaults, read_batch
     from localspec.cli.download.missing_model import model_comes_first, pull_if_missing
     from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence
@@ -200,7 +200,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     usual, loading = precedence.usual(settings, named), given_load_options(given)
     if lines is not None:
         load = precedence.load_request(settings, catalog, model, {"parallel": "auto", **loading})
-        return answer_batch(load, Batch(lines, Asking(common, system, raw), given["results"]), output, usual)
+        return answer_batch(load, BatchFile(lines, BatchDefaults(common, system, raw), given["results"]), output, usual)
     text = read_prompt(prompt)
     turns = ((Message("system", system),) if system else ()) + (Message("user", text),)
     request = replace(common, prompt=text) if raw else replace(common, messages=turns)
@@ -268,10 +268,10 @@ def bench(output: str, **given: Any) -> None:
     leave_on_interrupt()
     from localspec.bench import options
     from localspec.cli.io import as_json, print_event
-    from localspec.cli.progress import Progress
+    from localspec.cli.progress import ProgressBar
 
     asked = {name for name in click.get_current_context().params if is_given(name)}
-    with Progress() as bar:
+    with ProgressBar() as bar:
         tell, warn = (print_event, print_event) if output == "jsonl" else (bar.show, bar.say)
         report = options.run_bench(asked, given, tell, warn)
     if output == "jsonl":

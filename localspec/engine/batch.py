@@ -16,7 +16,7 @@ from greenlet import getcurrent, greenlet
 
 from localspec.engine.limits import PREFILL_CHUNK
 from localspec.engine.passes import Batched, Pass, Result, alone
-from localspec.engine.pieces import LEAST_READ, Pieces
+from localspec.engine.pieces import LEAST_READ, PromptPieces
 from localspec.engine.protocols import Forward, Sized
 
 
@@ -29,7 +29,7 @@ class Batch:
         self._waiting: list[tuple[greenlet, Pass]] = []
         self._decoders: WeakSet[Batched] = WeakSet()  # a drafter that is dropped frees its memory
         self._weights: Sized | None = None  # the target's
-        self._pieces: defaultdict[int, Pieces] = defaultdict(Pieces)  # by weights
+        self._pieces: defaultdict[int, PromptPieces] = defaultdict(PromptPieces)  # by weights
         self.last: Forward | None = None
 
     def join(self, decoder: Batched) -> None:

@@ -20,7 +20,7 @@ from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
 from localspec.engine.lengths import Shorten
 from localspec.engine.linear import Linear
-from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
+from localspec.engine.offload import LayerStream, bytes_in_memory, bytes_of_layers
 from localspec.engine.passes import Pass, Result, alone
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
@@ -54,7 +54,7 @@ class Weights:
     layers: tuple[Layer, ...]
     norm: Tensor
     head: Linear
-    stream: Stream[Layer] | None = None
+    stream: LayerStream[Layer] | None = None
 
     @property
     def num_bytes(self) -> int:

@@ -27,7 +27,7 @@ from localspec.hub.records import (
 from localspec.hub.remote_fit import answer_fit
 from localspec.hub.remote_pair import answer_pair
 from localspec.hub.search import search
-from localspec.hub.transfer import Deadlines
+from localspec.hub.transfer import TransferTimeouts
 
 
 def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[Answer]:
@@ -45,7 +45,7 @@ def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], No
         case AskPull(request):
             plan = prepare(client, request, scratch, report=reports)
             yield plan
-            yield from fetch(plan, request, Deadlines(silence))
+            yield from fetch(plan, request, TransferTimeouts(silence))
         case AskSearch(searched):
             yield search(client, searched)
         case AskFit(fitted):

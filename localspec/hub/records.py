@@ -12,7 +12,7 @@ import msgspec
 from localspec.core.events import DraftLength, Event, Failure, Notice, Record
 from localspec.core.requests import WeightOptions
 from localspec.loading.fit import FitReport
-from localspec.runtime.pairs import Candidate, PairVerdict
+from localspec.runtime.pairs import DrafterCandidate, PairVerdict
 
 Gate = Literal["open", "granted", "logged-out", "no-request", "awaiting", "scope"]
 Stage = Literal["resolving", "headers", "checking", "downloading", "linking"]
@@ -280,7 +280,7 @@ class PairRequest(Record, frozen=True):
 class PairFound(Event, frozen=True):
     """The verdicts, best first."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[DrafterCandidate, ...]
 
 
 class DeletePlan(Event, frozen=True, tag="delete-plan"):

@@ -29,7 +29,7 @@ THREADS = "a file's download"
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
+class TransferTimeouts:
     """Seconds: without a byte, after which a transfer ends; of the waits before each new try, while none brings a byte;
     between two events, at least and at most."""
 
@@ -43,7 +43,9 @@ class Transfer:
     """One repository's files. `events` is iterated once, to its end or closed; threads that a silent hub holds end with
     the process. `checked`: the files whose bytes were found to have the hub's sha256."""
 
-    def __init__(self, repository: Repository, *, xet: bool = False, deadlines: Deadlines = Deadlines()) -> None:
+    def __init__(
+        self, repository: Repository, *, xet: bool = False, deadlines: TransferTimeouts = TransferTimeouts()
+    ) -> None:
         self._repository, self._deadlines = repository, deadlines
         here = {file.path: blobs.bytes_here(repository.repo, file) for file in repository.files}
         self._watch = Watch(here)

@@ -78,7 +78,7 @@ class ComparePair(Record, frozen=True, tag="compare"):
     drafter: TokenizerText
 
 
-class Opened(Record, frozen=True, tag="opened"):
+class PrompterOpened(Record, frozen=True, tag="opened"):
     """Describes an open prompter."""
 
     control_ids: frozenset[int]
@@ -98,7 +98,7 @@ class Verdict(Record, frozen=True, tag="verdict"):
     detail: str
 
 
-class Done(Record, frozen=True, tag="done"):
+class JobDone(Record, frozen=True, tag="done"):
     """The job succeeded, without a result."""
 
 
@@ -115,7 +115,7 @@ class TooLarge(Record, frozen=True, tag="too-large"):
 
 
 Job = OpenPrompter | UseTemplate | EncodeChat | EncodeAnswer | EncodePart | EncodeText | CheckTemplate | ComparePair
-Answer = Opened | Ids | Verdict | Done | Refused | TooLarge
+Answer = PrompterOpened | Ids | Verdict | JobDone | Refused | TooLarge
 
 
 class Order(Record, frozen=True):

@@ -22,16 +22,16 @@ from localspec.models.sandbox_jobs import (
     Answer,
     CheckTemplate,
     ComparePair,
-    Done,
     EncodeAnswer,
     EncodeChat,
     EncodePart,
     EncodeText,
     Ids,
     Job,
-    Opened,
+    JobDone,
     OpenPrompter,
     Order,
+    PrompterOpened,
     Refused,
     TooLarge,
     UseTemplate,
@@ -75,7 +75,7 @@ class Worker:
         match job:
             case CheckTemplate():
                 ChatTemplate(job.source, name=job.name, special_tokens={})
-                return Done()
+                return JobDone()
             case ComparePair():
                 entering("tokenizer")
                 return compare(job.target, job.drafter)
@@ -107,5 +107,5 @@ def opened(job: OpenPrompter) -> Prompter:
     return Prompter(tokenizer, name=job.name, template=template, special_tokens=specials, rows=job.tokenizer.rows)
 
 
-def card(prompter: Prompter) -> Opened:
-    return Opened(prompter.control_ids, prompter.num_ids, prompter.can_chat)
+def card(prompter: Prompter) -> PrompterOpened:
+    return PrompterOpened(prompter.control_ids, prompter.num_ids, prompter.can_chat)

@@ -25,10 +25,10 @@ from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import read_gguf
-from localspec.models.gguf.stores import Kept
+from localspec.models.gguf.stores import GgufModel
 from localspec.models.prequantised.stored_format import stored_format
-from localspec.runtime.known_pairs import NOTHING, Known, KnownPairs
-from localspec.runtime.origins import UNKNOWN, Origin, origin_of
+from localspec.runtime.known_pairs import NOTHING, KnownDrafters, KnownPairs
+from localspec.runtime.origins import UNKNOWN, ModelOrigin, origin_of
 
 STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 UNREADABLE = "cannot be loaded"  # loading it says why
@@ -45,7 +45,7 @@ class Shelved:
     num_bytes: int
     fit: str
     drafts: tuple[tuple[str, str], ...]
-    origin: Origin = UNKNOWN
+    origin: ModelOrigin = UNKNOWN
     used_at: str = ""
 
 
@@ -114,7 +114,7 @@ def fetched() -> list[str]:
     return [name for name, folder in folders.items() if folder and (folder / "config.json").exists()]
 
 
-def of_another(one: Kept, free: int, pairs: KnownPairs) -> Shelved | None:
+def of_another(one: GgufModel, free: int, pairs: KnownPairs) -> Shelved | None:
     """A file of another program; None if it is only a part of a model."""
     entry = Entry(one.name, one.name, one.file)
     with suppress(LocalspecError, OSError):
@@ -130,7 +130,7 @@ def of_another(one: Kept, free: int, pairs: KnownPairs) -> Shelved | None:
 
 
 @lru_cache(maxsize=512)
-def inspected(one: Kept, _size: int, _written_ns: int) -> Snapshot | str | None:
+def inspected(one: GgufModel, _size: int, _written_ns: int) -> Snapshot | str | None:
     """The model as its headers say, read once as long as the file stays as it is; why it cannot be loaded; None for
     what need not be."""
     try:
@@ -183,7 +183,7 @@ def can_rewind(model: Snapshot) -> bool:
     return False
 
 
-def drafters(entry: Entry, known: Known = NOTHING, *, looks_up: bool = False) -> tuple[tuple[str, str], ...]:
+def drafters(entry: Entry, known: KnownDrafters = NOTHING, *, looks_up: bool = False) -> tuple[tuple[str, str], ...]:
     """What --draft takes for the model, with a description: models.toml's drafter first, else the one it was pulled
     with, else look-up where it `looks_up`; then others that are known; "off" last."""
     found, usual, pulled = [], entry.draft or known.pulled, known.pulled

@@ -202,26 +202,30 @@ def test_a_prompt_among_others_is_read_so_that_nobody_waits(check: str):
 
 
 def test_where_nothing_is_measured_a_little_is_read():
-    assert pieces.Pieces().most(3, 0) == pieces.LEAST_READ
-    assert pieces.Pieces().behind(0.0) == pieces.LEAST_READ
+    assert pieces.PromptPieces().most(3, 0) == pieces.LEAST_READ
+    assert pieces.PromptPieces().behind(0.0) == pieces.LEAST_READ
 
 
 MUTANTS = {
-    "small where all is long anyway": Mutant("late", pieces.Pieces, "most", "max(rows, LEAST_READ)", "rows"),
-    "sixteen rows, whatever they cost": Mutant("waits", pieces.Pieces, "most", "< RECENT", "< 99"),
+    "small where all is long anyway": Mutant("late", pieces.PromptPieces, "most", "max(rows, LEAST_READ)", "rows"),
+    "sixteen rows, whatever they cost": Mutant("waits", pieces.PromptPieces, "most", "< RECENT", "< 99"),
     "others are worth their rows": Mutant(
-        "waits", pieces.Pieces, "most", "median(self._worth[writers])", "float(writers)"
+        "waits", pieces.PromptPieces, "most", "median(self._worth[writers])", "float(writers)"
     ),
-    "as slow as it must be": Mutant("late", pieces.Pieces, "most", "int(worth / (LATEST - 1))", "0"),
-    "as much as the others": Mutant("waits", pieces.Pieces, "most", "/ (LATEST - 1)", "* 2"),
-    "never more than sixteen": Mutant("fast", pieces.Pieces, "most", "int(self.rate", "min(16, self.rate"),
-    "drafts cost nothing": Mutant("always", pieces.Pieces, "most", "- worth - drafted", "- worth"),
-    "drafts make the others slow": Mutant("drafts", pieces.Pieces, "observe", "- drafted - read, writers", ", writers"),
+    "as slow as it must be": Mutant("late", pieces.PromptPieces, "most", "int(worth / (LATEST - 1))", "0"),
+    "as much as the others": Mutant("waits", pieces.PromptPieces, "most", "/ (LATEST - 1)", "* 2"),
+    "never more than sixteen": Mutant("fast", pieces.PromptPieces, "most", "int(self.rate", "min(16, self.rate"),
+    "drafts cost nothing": Mutant("always", pieces.PromptPieces, "most", "- worth - drafted", "- worth"),
+    "drafts make the others slow": Mutant(
+        "drafts", pieces.PromptPieces, "observe", "- drafted - read, writers", ", writers"
+    ),
     "who begins is last": Mutant("drafts", Batch, "start", "self._new.append", "self._ready.append"),
-    "the last forward alone": Mutant("hiccups", pieces.Pieces, "most", "int(self.rate *", "int(self._rates[-1] *"),
-    "the longest counts": Mutant("hiccups", pieces.Pieces, "most", "median(", "max("),
+    "the last forward alone": Mutant(
+        "hiccups", pieces.PromptPieces, "most", "int(self.rate *", "int(self._rates[-1] *"
+    ),
+    "the longest counts": Mutant("hiccups", pieces.PromptPieces, "most", "median(", "max("),
     "what is slow is the rows": Mutant(
-        "busy", pieces.Pieces, "observe", "if read and len(worth) == RECENT:", "if False:"
+        "busy", pieces.PromptPieces, "observe", "if read and len(worth) == RECENT:", "if False:"
     ),
 }
 

@@ -16,7 +16,7 @@ from localspec.hub.answers import answers_to
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Answer, AnyAsk
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime.pairs import Candidate
+from localspec.runtime.pairs import DrafterCandidate
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.hub_clients import GUIDE, guide, guide_draft, in_cache
 from tests.support.pull_stage import hub
@@ -46,7 +46,7 @@ def grown(hub: FakeHub) -> FakeRepository:
     return first
 
 
-def only(found: tuple[Candidate, ...]) -> Candidate:
+def only(found: tuple[DrafterCandidate, ...]) -> DrafterCandidate:
     (one,) = found
     assert one.verdict is not None
     return one

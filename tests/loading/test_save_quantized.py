@@ -35,7 +35,7 @@ from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
 from localspec.loading.quantised_linears import QuantisedContents, llama_linears
-from localspec.loading.sources import Files, Reader
+from localspec.loading.sources import Files, WeightReader
 from localspec.loading.torch import Assembly, quantised
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
@@ -164,7 +164,7 @@ def test_a_gpus_int8_is_kept_too(threshold: float, folder: Path, monkeypatch: py
     maker = EightBitLinears(threshold, torch.float32, "cpu")
 
     def weights() -> Any:
-        assembly = Assembly(read_arch(snapshot.config), Reader(Files(snapshot)), maker)
+        assembly = Assembly(read_arch(snapshot.config), WeightReader(Files(snapshot)), maker)
         return drain(quantised(snapshot, assembly, maker, plan, "weights"))
 
     first = weights()
@@ -408,7 +408,7 @@ def test_the_copy_names_the_linears_that_the_loader_makes(models: Path):
     for name in MODELS:
         snapshot = open_snapshot(models / name)
         arch, maker = read_arch(snapshot.config), FourBitLinears("nf4", torch.float32)
-        assembly = Assembly(arch, Reader(Files(snapshot)), maker)
+        assembly = Assembly(arch, WeightReader(Files(snapshot)), maker)
         drain(assembly.weights())
         sizes = {key: tuple(made.state.shape) for key, made in assembly.made.items() if isinstance(made, FourBit)}
         assert sizes == dict(llama_linears(arch, keep_head=False))

@@ -10,7 +10,7 @@ from time import sleep
 from typing import Protocol
 
 from localspec.cli.download.record import PullRecord, recorded, watched
-from localspec.cli.download.request import Asked
+from localspec.cli.download.request import RequestedPull
 from localspec.core.errors import (
     AccessDenied,
     Cancelled,
@@ -58,7 +58,7 @@ class StoppedWatching(KeyboardInterrupt):
         self.last = last
 
 
-def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
+def planned(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
     """The plan, shown; waits for a gate to open if that is wanted. GateClosed where it is closed."""
     gate = ""
     while True:
@@ -75,7 +75,7 @@ def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
         sleep(GATE_SECONDS)
 
 
-def looked_again(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
+def looked_again(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
     """The plan in a wait of days: a hub that is away is said once, and looked for until it is back."""
     is_shown = False
     while True:
@@ -88,7 +88,7 @@ def looked_again(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
         sleep(GATE_SECONDS)
 
 
-def one_plan(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
+def one_plan(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
     for event in hub.ask(AskPull(asked.request)):
         if isinstance(event, PullPlan):
             return event
@@ -107,7 +107,7 @@ def check(plan: PullPlan) -> None:
     refuse_full(plan, plan.disk_free)
 
 
-def agree(plan: PullPlan, asked: Asked, show: Show) -> None:
+def agree(plan: PullPlan, asked: RequestedPull, show: Show) -> None:
     """Asks what has to be asked; Cancelled, or DoesNotFit, after a no."""
     for one in plan.repositories:
         if sentence := licence_sentence(one):

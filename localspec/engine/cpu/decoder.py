@@ -13,7 +13,7 @@ from torch import Tensor
 
 from localspec.engine.cpu.cache import PackedCache
 from localspec.engine.cpu.model import PackedModel
-from localspec.engine.cpu.sequences import Rows
+from localspec.engine.cpu.sequences import SequenceRows
 from localspec.engine.cpu.short_head import shortened
 from localspec.engine.lengths import Shorten
 from localspec.engine.passes import Pass, Result, alone
@@ -98,6 +98,6 @@ class PackedDecoder:
         return found
 
 
-def rows_of(one: Pass) -> Rows:
+def rows_of(one: Pass) -> SequenceRows:
     assert isinstance(one.decoder, PackedDecoder)
-    return Rows(one.decoder.cache, one.ids, one.position, one.exit_states, one.unread, keeps=one.early)
+    return SequenceRows(one.decoder.cache, one.ids, one.position, one.exit_states, one.unread, keeps=one.early)

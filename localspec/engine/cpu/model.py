@@ -23,10 +23,10 @@ from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
 from localspec.engine.cpu.pool import MOST_THREADS, Pool
 from localspec.engine.cpu.program import Program
-from localspec.engine.cpu.sequences import Layout, Rows, exit_of, joined, packed, write_spans
+from localspec.engine.cpu.sequences import Layout, SequenceRows, exit_of, joined, packed, write_spans
 from localspec.engine.cpu.short_head import PackedShortHead
 from localspec.engine.cpu.tables import describe_linear, table
-from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
+from localspec.engine.offload import LayerStream, bytes_in_memory, bytes_of_layers
 from localspec.engine.passes import Result
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
@@ -60,7 +60,7 @@ class PackedWeights:
     layers: tuple[PackedLayer, ...]
     norm: Tensor
     head: Packed
-    stream: Stream[PackedLayer] | None = None
+    stream: LayerStream[PackedLayer] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -113,7 +113,7 @@ class PackedModel:
             self._end()
             self.pool = None
 
-    def compute(self, several: Sequence[Rows], last: int, short: PackedShortHead | None = None) -> list[Result]:
+    def compute(self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None = None) -> list[Result]:
         """States, where they are wanted, and logits of each sequence's rows after layers 0..last - 1: the resident
         layers in one pass, offloaded ones one by one. Exit states are all of one layer; `short` is the head to read."""
         stream = self.weights.stream
@@ -130,7 +130,7 @@ class PackedModel:
             states = [state for state, _ in found]
         return found
 
-    def _resident_states(self, resident: int, several: Sequence[Rows]) -> tuple[int, list[Tensor]]:
+    def _resident_states(self, resident: int, several: Sequence[SequenceRows]) -> tuple[int, list[Tensor]]:
         """The layer behind the resident ones, or a later exit, and the states of all rows there."""
         leave = exit_of(several)
         if leave <= resident:
@@ -139,7 +139,7 @@ class PackedModel:
         more = iter([states for states, _ in self.compute(behind, leave)] if behind else ())
         return leave, [joined([*one.given, *([next(more)] if one.done < len(one) else ())]) for one in several]
 
-    def _sweep(self, several: Sequence[Rows], last: int, short: PackedShortHead | None = None) -> list[Result]:
+    def _sweep(self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None = None) -> list[Result]:
         """Runs all rows through layers 0..last - 1, in passes of at most MAX_ROWS."""
         for one in several:
             self._check(one, last)
@@ -152,7 +152,7 @@ class PackedModel:
                 found[index].append(result)
         return [(joined([states for states, _ in some]), joined([logits for _, logits in some])) for some in found]
 
-    def _run(self, several: Sequence[Rows], last: int, short: PackedShortHead | None) -> list[Result]:
+    def _run(self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None) -> list[Result]:
         """Runs one compiled pass."""
         layout, leave = Layout.of(several), exit_of(several)
         ids, done, read = layout.ids, layout.done, layout.read
@@ -189,7 +189,7 @@ class PackedModel:
             return [(states, logits)]
         return list(zip(layout.states(states), layout.logits(logits), strict=True))
 
-    def _check(self, rows: Rows, last: int) -> None:
+    def _check(self, rows: SequenceRows, last: int) -> None:
         """Raises EngineError for a job out of bounds: the compiled code does not check addresses."""
         count, given = len(rows), rows.exit_states
         if not 0 <= rows.position <= self.context - count:

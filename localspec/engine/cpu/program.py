@@ -53,7 +53,7 @@ class Code:
         return ENTRY(self._engine.get_function_address(name))
 
 
-class Search:
+class LookupSearch:
     """Look-up's compiled search."""
 
     def __init__(self, code: bytes, isa: Isa) -> None:
@@ -122,10 +122,10 @@ def loading(isa: Isa) -> Generator[Step, None, Program]:
 
 
 @cache
-def load_search(isa: Isa) -> Search:
+def load_search(isa: Isa) -> LookupSearch:
     """Look-up's search for an instruction set; compiled the first time, which takes seconds."""
     file = cache_file(f"search-{isa.name}-{fingerprint(isa)}.bin")
-    return Search(read(file) or drain(made(file, isa, SEARCH))[0], isa)
+    return LookupSearch(read(file) or drain(made(file, isa, SEARCH))[0], isa)
 
 
 def made(file: Path | None, isa: Isa, part: str = ENGINE) -> Generator[Step, None, tuple[bytes, bool]]:

@@ -17,10 +17,8 @@ from localspec.core.events import FinishReason, Notice, Ready, Stats, Step, Text
 from localspec.core.version import __version__
 from localspec.engine.drafters.table import spelling
 from localspec.history import (
-    Answer,
     Answered,
     Asked,
-    Chat,
     Edited,
     Generation,
     Instructed,
@@ -30,9 +28,11 @@ from localspec.history import (
     NewChat,
     Opened,
     Removed,
+    SavedAnswer,
     Setting,
     Shortened,
     Sought,
+    StoredChat,
     Titled,
     Unanswered,
     Unsent,
@@ -72,7 +72,7 @@ class Noticed(Message):
         self.notice, self.answers = notice, answers
 
 
-class Kept(Message):
+class ChatSaved(Message):
     """The running chat is this one of the history's; None where nothing of it is written yet."""
 
     def __init__(self, chat_id: str | None) -> None:
@@ -243,7 +243,7 @@ class HistoryRecorder:
         self._chat = self._usual
         self._post(Left())
 
-    def open(self, chat: Chat) -> None:
+    def open(self, chat: StoredChat) -> None:
         """Enters this chat: the next question continues it."""
         self._chat = msgspec.structs.replace(self._usual, system=chat.system)
         self.called(chat.title)
@@ -290,7 +290,7 @@ class HistoryRecorder:
         self._grown, self._is_stored = 0, True
         made = msgspec.structs.replace(self._made, stats=self.whole(stats))
         text = self._begun + self._added
-        self._post(Answered(Answer(text, made, tuple(self._steps), fault), answer.id, answer.parent_id or 0))
+        self._post(Answered(SavedAnswer(text, made, tuple(self._steps), fault), answer.id, answer.parent_id or 0))
         return made
 
     def _post(self, update: Update) -> None:

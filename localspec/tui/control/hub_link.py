@@ -18,7 +18,7 @@ Question = AskSearch | AskFit | AskPair | AskPull
 ORDER: tuple[type[Question], ...] = (AskPull, AskSearch, AskPair, AskFit)  # the first of those that wait is asked next
 
 
-class Answered(Message):
+class HubAnswered(Message):
     """An answer to a question, or why there is none; it may no longer be the question that matters."""
 
     def __init__(self, question: Question, answer: Answer | LocalspecError) -> None:
@@ -27,7 +27,7 @@ class Answered(Message):
 
 
 class HubLink:
-    """`listener` is sent an Answered for every answer."""
+    """`listener` is sent a HubAnswered for every answer."""
 
     def __init__(self, listener: Widget) -> None:
         self._listener, self._hub = listener, HubProcess()
@@ -52,7 +52,7 @@ class HubLink:
         while (question := self._next()) is not None:
             try:
                 for answer in self._hub.ask(question):
-                    self._listener.post_message(Answered(question, answer))
+                    self._listener.post_message(HubAnswered(question, answer))
             except LocalspecError as fault:
                 self._tell_fault(question, fault)
             except (OSError, ValueError):  # its pipes were closed while it was read
@@ -60,7 +60,7 @@ class HubLink:
 
     def _tell_fault(self, question: Question, fault: LocalspecError) -> None:
         if not self._is_over:
-            self._listener.post_message(Answered(question, fault))
+            self._listener.post_message(HubAnswered(question, fault))
 
     def _next(self) -> Question | None:
         with self._lock:

@@ -23,8 +23,8 @@ from localspec.models.catalog import Catalog
 from localspec.runtime.load_marks import is_loaded
 from localspec.tui.control.downloads import Downloads
 from localspec.tui.control.external_programs import ExternalPrograms
-from localspec.tui.control.parts import Parts
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.control.parts import ChatParts
+from localspec.tui.screens.dialog import Dialog, DialogButton
 
 if TYPE_CHECKING:
     from localspec.hub.integrity import FilesVerified
@@ -72,7 +72,7 @@ NO_LEFTOVERS = Leftovers()
 class Library:
     """`downloads` outlive the screen; what is deleted is asked about first."""
 
-    def __init__(self, parts: Parts, programs: ExternalPrograms) -> None:
+    def __init__(self, parts: ChatParts, programs: ExternalPrograms) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
         self.programs = programs
         self.leftovers = NO_LEFTOVERS
@@ -160,7 +160,7 @@ class Library:
             lines.append(f"{size_words(plan.shared_bytes)} stay: other repositories share them.")
         if keys:
             lines.append(f"models.toml loses {', '.join(keys)}.")
-        replies = [Reply(DELETE, f"Delete it, and free {size_words(plan.freed_bytes)}")]
+        replies = [DialogButton(DELETE, f"Delete it, and free {size_words(plan.freed_bytes)}")]
         dialog = Dialog(f"Delete {deleted_names(plan)}?", lines, replies, asked_at=asked_at)
         self.screen.app.push_screen(dialog, partial(self.answer_deletion, hub, keys))
 
@@ -212,7 +212,7 @@ class Library:
         elif not model.origin.repo:
             self.say(f"{found.bad_words}. Fetch the model again.", warns=True)
         else:
-            dialog = Dialog("Fetch again?", [found.bad_words], [Reply(FETCH, FETCH_WORDS)])
+            dialog = Dialog("Fetch again?", [found.bad_words], [DialogButton(FETCH, FETCH_WORDS)])
             self.screen.app.push_screen(dialog, partial(self.mend, found, model))
 
     def mend(self, found: FilesVerified, model: Shelved, reply: str | None) -> None:

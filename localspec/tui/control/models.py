@@ -22,13 +22,13 @@ from localspec.history.text.lists import short_name
 from localspec.tui.chat import chosen_formats
 from localspec.tui.control import server_limits
 from localspec.tui.control.library import Library
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import AWAY
 from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.control.turns import Turns
-from localspec.tui.panels.disk_tab import Pick
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.panels.disk_tab import ModelPick
+from localspec.tui.screens.dialog import Dialog, DialogButton
 
 if TYPE_CHECKING:
     from localspec.hub.queue import Download
@@ -60,7 +60,7 @@ class Chosen(Message):
 class Models:
     """An answer that is being written is stopped and saved; a question that waits goes back to the prompt."""
 
-    def __init__(self, parts: Parts, turns: Turns, speculation: Speculation, library: Library) -> None:
+    def __init__(self, parts: ChatParts, turns: Turns, speculation: Speculation, library: Library) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
         self.turns, self.speculation, self.library = turns, speculation, library
@@ -139,8 +139,8 @@ class Models:
             screen.look_at_free()
 
     @property
-    def in_use(self) -> Pick:
-        return Pick(self.tuning.name, str(self.tuning.load.draft))
+    def in_use(self) -> ModelPick:
+        return ModelPick(self.tuning.name, str(self.tuning.load.draft))
 
     def here(self) -> Iterable[Shelved]:
         """Yields the models on this machine as they are found. Reads the disk."""
@@ -161,7 +161,7 @@ class Models:
         state = self.state
         return state.model.quant if state.model is not None and state.phase not in AWAY else ""
 
-    def picked(self, pick: Pick | None) -> None:
+    def picked(self, pick: ModelPick | None) -> None:
         """Loads the picked model, unless it is loaded and loading again would not help."""
         if pick == self.in_use and not self.state.can_reload:
             self.feedback.hint(IN_USE)
@@ -217,7 +217,7 @@ class Models:
         context, before = self.contexts(choice)
         if used > context > 0:
             lines = [CUTS.format(used=used, name=choice.title, context=context)]
-            dialog = Dialog(f"Load {choice.title}?", lines, [Reply(LOAD, f"Load {choice.title}")])
+            dialog = Dialog(f"Load {choice.title}?", lines, [DialogButton(LOAD, f"Load {choice.title}")])
             self.screen.app.push_screen(dialog, partial(self.answer, message))
             return
         await self.change(choice, beside=message.beside)

@@ -17,7 +17,7 @@ from localspec.models import named_templates
 from localspec.models.named_templates import CHOICES
 from localspec.tui.chat.starters import starter
 from localspec.tui.control.command_search import did_you_mean
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker
 
@@ -43,7 +43,7 @@ def template_words(template: Template | None) -> str:
 class Settings:
     """Changes hold from the next question on."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ChatParts) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
         self.transcript = parts.transcript

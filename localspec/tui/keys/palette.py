@@ -13,7 +13,7 @@ from textual.content import Content
 
 from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
-from localspec.history import Chat
+from localspec.history import StoredChat
 from localspec.history.text.lists import model_name
 from localspec.history.text.lists import title as chat_title
 from localspec.tui.control.command_search import relevance
@@ -49,7 +49,7 @@ class ChatProvider(Provider):
     """Read when the palette opens. Words are looked for as they are: to guess at letters takes minutes on some."""
 
     async def startup(self) -> None:
-        self.chats: Sequence[Chat] = ()
+        self.chats: Sequence[StoredChat] = ()
         if isinstance(self.screen, ChatScreen):
             with suppress(LocalspecError):  # the sidebar says why there are none
                 self.chats = await asyncio.to_thread(self.screen.chats.store.chats, MOST)

@@ -38,7 +38,7 @@ STAYING = 3  # columns that stay whole: format, size and fit
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class ModelPick:
     """The choice, as /model, /draft and /quant take it; `draft` "" is the model's usual one, and `quant` "" its
     format."""
 
@@ -47,7 +47,7 @@ class Pick:
     quant: str = ""
 
 
-class Found(Message):
+class ModelsFound(Message):
     """Models on this machine. `more`: there may be others. `all_of_them`: in place of those of an older look."""
 
     def __init__(self, models: Sequence[Shelved], *, more: bool, all_of_them: bool = False) -> None:
@@ -60,7 +60,7 @@ class OnDisk(Vertical):
     `now` is loaded, and its row is marked."""
 
     class Picked(Message):
-        def __init__(self, pick: Pick) -> None:
+        def __init__(self, pick: ModelPick) -> None:
             super().__init__()
             self.pick = pick
 
@@ -78,7 +78,7 @@ class OnDisk(Vertical):
         self,
         look: Callable[[], Iterable[Shelved]],
         look_at: Callable[[str], Iterable[Shelved]],
-        now: Pick,
+        now: ModelPick,
         *,
         drafts_first: bool = False,
         chosen: str = "",
@@ -123,15 +123,15 @@ class OnDisk(Vertical):
             if worker.is_cancelled:
                 return
             if monotonic() - shown_at > PACE:
-                self.post_message(Found(found, more=True))
+                self.post_message(ModelsFound(found, more=True))
                 found, shown_at = [], monotonic()
-        self.post_message(Found(found, more=False))
+        self.post_message(ModelsFound(found, more=False))
 
     def show_newest(self, *, more: bool) -> None:
         """Shows these before any header of another model is read. Runs in a thread."""
         for repo in self.newest:
             if models := [*self.look_at(repo)]:
-                self.post_message(Found(models, more=more))
+                self.post_message(ModelsFound(models, more=more))
 
     def search_again(self) -> None:
         """Runs in a thread. What is shown stays until all is known."""
@@ -139,14 +139,14 @@ class OnDisk(Vertical):
         self.show_newest(more=False)
         found = [model for model in self.look() if not worker.is_cancelled]
         if not worker.is_cancelled:
-            self.post_message(Found(found, more=False, all_of_them=True))
+            self.post_message(ModelsFound(found, more=False, all_of_them=True))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Shows why the search failed."""
         if event.state is WorkerState.ERROR:
             self.state.update(one_line(f"The models on this machine cannot be listed: {event.worker.error}"))
 
-    def on_found(self, message: Found) -> None:
+    def on_models_found(self, message: ModelsFound) -> None:
         """Adds the models that were found, and takes what is new of those that are shown; their rows stay, whichever is
         selected."""
         message.stop()
@@ -256,13 +256,13 @@ class OnDisk(Vertical):
         event.stop()
         if self.model is not None:
             is_now = self.model.name == self.now.model
-            self.post_message(self.Picked(self.now if is_now else Pick(self.model.name, "")))
+            self.post_message(self.Picked(self.now if is_now else ModelPick(self.model.name, "")))
 
     @on(OptionList.OptionSelected, "#drafts")
     def choose(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if self.model is not None:
-            self.post_message(self.Picked(Pick(self.model.name, self.drafts[event.option_index])))
+            self.post_message(self.Picked(ModelPick(self.model.name, self.drafts[event.option_index])))
 
     @on(KeyList.Wanted)
     def want(self, message: KeyList.Wanted) -> None:

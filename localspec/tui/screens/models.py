@@ -23,11 +23,11 @@ from localspec.tui.control.downloads import Planned
 from localspec.tui.control.library import Library
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.models_keys import SCREEN_KEYS
-from localspec.tui.panels.disk_tab import OnDisk, Pick
+from localspec.tui.panels.disk_tab import ModelPick, OnDisk
 from localspec.tui.panels.downloads_tab import DownloadsTab
 from localspec.tui.panels.hub_tab import HubTab
-from localspec.tui.panels.tab_strip import TABS, Counts, Tab, TabStrip
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.panels.tab_strip import TABS, Tab, TabCounts, TabStrip
+from localspec.tui.screens.dialog import Dialog, DialogButton
 from localspec.tui.screens.size_notice import TooSmall
 
 if TYPE_CHECKING:
@@ -57,11 +57,11 @@ class Shelf:
     look_at: Callable[[str], Iterable[Shelved]]
     free: Callable[[], str]
     formats: Callable[[str], FormatList]
-    now: Pick
+    now: ModelPick
     chosen: str = ""
 
 
-class ModelsScreen(Screen[Pick | None]):
+class ModelsScreen(Screen[ModelPick | None]):
     """The model and drafter to load, if any."""
 
     AUTO_FOCUS = ""
@@ -122,7 +122,7 @@ class ModelsScreen(Screen[Pick | None]):
 
     @on(OnDisk.Listed)
     def count(self) -> None:
-        self.strip.counts = Counts(len(self.disk.models), len(self.library.downloads.queue.unfinished))
+        self.strip.counts = TabCounts(len(self.disk.models), len(self.library.downloads.queue.unfinished))
 
     def look_at_free(self) -> None:
         """Show what memory and disk are free now, and what is left over."""
@@ -179,14 +179,14 @@ class ModelsScreen(Screen[Pick | None]):
     def ask_format(self, model: Shelved, found: FormatList) -> None:
         """Which weight format to load the model in; with the drafter in use, if it is the one in use."""
         lines, names = found.lines(), [one.quant for one in found.report.formats]
-        replies = [Reply(name, line) for name, line in zip(names, lines, strict=True)]
+        replies = [DialogButton(name, line) for name, line in zip(names, lines, strict=True)]
         draft = self.shelf.now.draft if model.name == self.shelf.now.model else ""
         dialog = Dialog(f"Load {model.name} in which format?", [found.head], replies)
         self.app.push_screen(dialog, partial(self.pick_format, model.name, draft))
 
     def pick_format(self, model: str, draft: str, quant: str | None) -> None:
         if quant:
-            self.dismiss(Pick(model, draft, quant))
+            self.dismiss(ModelPick(model, draft, quant))
 
     def on_hub_tab_planned(self, message: HubTab.Planned) -> None:
         load = partial(self.load, message.request.draft)
@@ -194,7 +194,7 @@ class ModelsScreen(Screen[Pick | None]):
 
     def load(self, draft: str, model: str) -> None:
         """Close, and load the model with this drafter if that is one, else with its usual one."""
-        self.dismiss(Pick(model, draft if "/" in draft else ""))
+        self.dismiss(ModelPick(model, draft if "/" in draft else ""))
 
     def on_hub_tab_page(self, message: HubTab.Page) -> None:
         self.library.open_page(message.repo)
