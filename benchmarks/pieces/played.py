@@ -31,11 +31,13 @@ PROSE = (
 NESTED = "".join(
     f"{i}. item {i} of a list, with `code` in it\n   - inner one\n   - inner two, **bold**\n" for i in "123"
 )
-CODE = "```python\n" + "def step(self, k):\n    draft = self.drafter.draft(self.tokens, k)\n\n" * 12 + "```\n\n"
+STEP = "def step(self, k):\n    draft = self.drafter.draft(self.tokens, k)\n\n"
+CODE = f"```python\n{STEP * 12}```\n\n"
 TABLE = "| drafter | cost |\n|---|---|\n" + "| model | low |\n" * 3 + "\n"
 LONG = " ".join(f"word{i} and" for i in range(120)) + ".\n\n"
 SHORT = "".join(" ".join(f"bade{i * j % 97}" for j in range(24)) + ".\n\n" for i in range(12))
 TEXTS = {"long": PROSE * 2 + NESTED + "\n" + CODE + TABLE + LONG + NESTED.replace("1.", "-"), "short": SHORT}
+TEXTS["code"] = f"{PROSE}```python\n{STEP * 107}```\n"  # 321 lines: nine leaves
 
 
 class SteadyPace(Pace):
