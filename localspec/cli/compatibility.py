@@ -58,7 +58,7 @@ def pair(target: str, drafter: str, on_hub: bool, write: bool, program: str | No
     Without DRAFTER, the models that might are listed. Neither need be downloaded: their tokenizers are enough. With
     --print, DRAFTER may be lookup, too.
 
-    The exit code is 6 if DRAFTER cannot draft for TARGET.
+    The exit code is 6 if DRAFTER cannot draft for TARGET, or no model can.
     """
     from localspec.cli.pairs import judge, print_command
 
