@@ -32,7 +32,7 @@ from localspec.loading.offload import empty_copy, tensors
 from localspec.loading.plan import Plan
 from localspec.loading.sources import StateDictSource, WeightReader
 from localspec.loading.torch import Assembly, with_cache
-from localspec.loading.weight_cache import PackedCopy
+from localspec.loading.weight_cache import CachedWeights
 from localspec.models.checkpoint import open_snapshot
 
 if TYPE_CHECKING:
@@ -130,5 +130,5 @@ def from_disk(
             decoder.close()
         finally:
             if plan.packed:
-                copy = PackedCopy(snapshot, Blueprint(read_arch(snapshot.config), plan.packed), resident=resident)
+                copy = CachedWeights(snapshot, Blueprint(read_arch(snapshot.config), plan.packed), resident=resident)
                 copy.file().unlink(missing_ok=True)

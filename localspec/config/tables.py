@@ -85,7 +85,7 @@ class EngineTable(Table, frozen=True):
 
 
 class SpecTable(Table, frozen=True):
-    """[spec]: --draft and --k, where models.toml says nothing. `mode` is what F5 changes: on, as it pays, or off.
+    """[spec]: --draft and --k, where models.toml says nothing. `mode` is what F5 changes: on, auto or off.
     `probe_every`: after so many rounds one without a draft, from which the speed-up is measured; then ever fewer."""
 
     draft: str = "auto"

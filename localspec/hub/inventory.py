@@ -27,7 +27,7 @@ from localspec.models.named_templates import OWN
 from localspec.models.template_choice import template_name
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.load_marks import is_loaded
-from localspec.runtime.local_models import Shelved, known_pairs, last_used, on_disk, shelved
+from localspec.runtime.local_models import ListedModel, known_pairs, last_used, listed_model, on_disk
 
 
 class LocalModel(Record, frozen=True):
@@ -55,7 +55,7 @@ def list_models() -> tuple[LocalModel, ...]:
     return tuple(described(one, catalog.resolve(one.name), catalog, used) for one in on_disk(catalog, ""))
 
 
-def described(one: Shelved, entry: Entry, catalog: Catalog, used: Mapping[str, str]) -> LocalModel:
+def described(one: ListedModel, entry: Entry, catalog: Catalog, used: Mapping[str, str]) -> LocalModel:
     repo, commit = hub_cache.fetched_from(entry.path)
     key = catalog.key_of(one.name)
     known = catalog.models[key] if key else (catalog.of_repository(repo) or ("", None))[1]
@@ -108,7 +108,7 @@ def details(name: str) -> ModelDetails:
     entry = catalog.resolve(name)
     snapshot = open_snapshot(entry.path, name)
     arch, folder = read_any(snapshot.config), folder_of(entry.path)
-    one = shelved(name, entry, available_bytes(), known_pairs(catalog))
+    one = listed_model(name, entry, available_bytes(), known_pairs(catalog))
     return ModelDetails(
         described(one, entry, catalog, last_used()),
         str(snapshot.config.get("model_type", "")),

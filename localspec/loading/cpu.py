@@ -29,7 +29,7 @@ from localspec.loading.footprint import SLOTS
 from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
 from localspec.loading.sources import WeightReader, open_source, refuse_not_numbers, slabs, spans
-from localspec.loading.weight_cache import PackedCopy, sentence
+from localspec.loading.weight_cache import CachedWeights, sentence
 from localspec.models.checkpoint import Snapshot
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def load_packed(
     program = load(choose())
     assert plan.packed is not None
     blueprint = Blueprint(arch, plan.packed)
-    copy = PackedCopy(snapshot, blueprint, resident=plan.resident)
+    copy = CachedWeights(snapshot, blueprint, resident=plan.resident)
     found: Tensors = {}
     yield from progress(stage, blueprint.num_bytes, copy.read(found))
     if not found:
@@ -253,7 +253,7 @@ def load_packed(
 
 
 def made(
-    copy: PackedCopy, blueprint: Blueprint, program: Program, plan: Plan, stage: str
+    copy: CachedWeights, blueprint: Blueprint, program: Program, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Tensors]:
     """Reads a cache that an earlier process has finished meanwhile; else packs the weights and caches them."""
     found: Tensors = {}
@@ -270,7 +270,7 @@ def made(
     return found
 
 
-def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage: str) -> Iterator[Loading]:
+def pack_to_disk(copy: CachedWeights, blueprint: Blueprint, program: Program, stage: str) -> Iterator[Loading]:
     """Packs straight to disk, tensor by tensor, where the whole does not fit in memory."""
     try:
         with copy.writing(copy.file()) as put:
@@ -284,7 +284,7 @@ def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage
         ) from fault
 
 
-def stream_from(copy: PackedCopy, blueprint: Blueprint, first: int) -> LayerStream[PackedLayer]:
+def stream_from(copy: CachedWeights, blueprint: Blueprint, first: int) -> LayerStream[PackedLayer]:
     """Streams the layers from `first` on, each read from the weight cache when it is needed."""
     slots = [{piece.name: empty_piece(piece) for piece in blueprint.layer(first)} for _ in range(SLOTS)]
     layers = [assemble_layer(blueprint, slot, first) for slot in slots]

@@ -36,7 +36,7 @@ from localspec.loading.sources import (
     slabs,
     spans,
 )
-from localspec.loading.weight_cache import PackedCopy
+from localspec.loading.weight_cache import CachedWeights
 from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.stored_format import stored_format
 
@@ -223,7 +223,7 @@ def quantised(
 ) -> Generator[Loading | Notice, None, Weights]:
     """Reads the weight cache if it is intact; else quantises, and caches the result if asked to."""
     contents = QuantisedContents.of(maker, llama_linears(assembly.arch, keep_head=plan.options.keep_head))
-    copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
+    copy, found = CachedWeights(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     assembly.kept = contents.join(found)
     if found:

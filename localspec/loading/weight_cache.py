@@ -121,7 +121,7 @@ class Contents(Protocol):
     def num_bytes(self) -> int: ...
 
 
-class PackedCopy:
+class CachedWeights:
     """One model in one format, in the cache. Reads what is sound, keeps what was made.
 
     `resident`: of so many layers there will be tensors in memory, the others stay here; None for all. `asked`: it

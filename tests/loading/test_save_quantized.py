@@ -194,7 +194,7 @@ def test_the_cpus_int8_and_a_gpus_lie_side_by_side(folder: Path):
     arch, of_a_gpu = read_arch(snapshot.config), EightBitLinears(6.0, torch.bfloat16, "cuda")
     quantised_by_hand = QuantisedContents.of(of_a_gpu, llama_linears(arch, keep_head=False))
     for mine, other in itertools.permutations((Blueprint(arch, "int8"), quantised_by_hand)):
-        copy, kept = weight_cache.PackedCopy(snapshot, mine), weight_cache.PackedCopy(snapshot, other).file()
+        copy, kept = weight_cache.CachedWeights(snapshot, mine), weight_cache.CachedWeights(snapshot, other).file()
         old = [copy.file().with_name(f"{copy.family}{'0' * 16}.{end}") for end in ("safetensors", "7.part")]
         for file in (kept, copy.file(), *old):
             file.touch()
@@ -230,7 +230,7 @@ def test_every_tensor_begins_where_its_type_may(models: Path):
         snapshot = open_snapshot(models / name)
         maker = FourBitLinears("nf4", torch.float32)
         contents = QuantisedContents.of(maker, llama_linears(read_arch(snapshot.config), keep_head=False))
-        copy = weight_cache.PackedCopy(snapshot, contents, asked=True)
+        copy = weight_cache.CachedWeights(snapshot, contents, asked=True)
         for part in contents.pieces.values():
             like = maker.empty_parts(dict(contents.linears)[part.name.rpartition(".")[0]])[part.name.rpartition(".")[2]]
             assert copy.starts[part.name] % like.element_size() == 0

@@ -30,7 +30,7 @@ from localspec.loading.unpacking.fields import float8
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.prequantised.config import read_rules
 from localspec.models.prequantised.pattern import UnreadPattern, matcher
-from localspec.runtime.local_models import shelved, stored
+from localspec.runtime.local_models import listed_model, stored
 from tests.support.models import random_tensors, save_snapshot
 from tests.support.prequantised import (
     AWQ_FIELDS,
@@ -422,5 +422,5 @@ def test_the_picker_shows_what_the_files_are(made: Any):
     from localspec.models.catalog import Catalog
 
     folder, _ = made("awq")
-    shown = shelved(str(folder), Catalog.load().resolve(str(folder)), 1 << 40)
+    shown = listed_model(str(folder), Catalog.load().resolve(str(folder)), 1 << 40)
     assert (shown.quant, shown.fit) == ("AWQ 4-bit", "fits")

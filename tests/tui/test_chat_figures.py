@@ -10,7 +10,7 @@ import pytest
 from localspec.config.tables import Config
 from localspec.core.events import DraftLength, Mode, Proposal, Ready, SpecCard, Stats, Step
 from localspec.core.requests import SamplingOptions
-from localspec.runtime.local_models import Shelved
+from localspec.runtime.local_models import ListedModel
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import hints
 from localspec.tui.chat.draft_length import RECENT, drafting, length_now, why_off, words
@@ -436,7 +436,7 @@ def test_where_nothing_can_be_kept_it_is_always_the_first_time(monkeypatch: pyte
 
 
 async def test_the_palette_lists_models_and_loads_the_one_that_is_chosen(monkeypatch: pytest.MonkeyPatch):
-    models = [Shelved("[/nope]", "[b]", 1, "fits", ()), Shelved("qwen7b", "bf16", 1, "too large", ())]
+    models = [ListedModel("[/nope]", "[b]", 1, "fits", ()), ListedModel("qwen7b", "bf16", 1, "too large", ())]
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: models)
     chosen: list[str] = []
     async with open_chat(ScriptedEngine(), size=(80, 140)) as stage:

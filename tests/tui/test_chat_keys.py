@@ -33,7 +33,7 @@ from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.compare_methods import CompareMethod
 from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.help import HelpScreen
-from localspec.tui.screens.models import ModelsScreen, Shelf
+from localspec.tui.screens.models import ModelLists, ModelsScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker
@@ -46,7 +46,7 @@ from tests.support.scripted_engine import ScriptedEngine, totals
 
 pytestmark = pytest.mark.heavy
 
-SHELF = Shelf(list, lambda _: [], str, list, ModelPick("guide", "auto"))
+SHELF = ModelLists(list, lambda _: [], str, list, ModelPick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "help": lambda _: HelpScreen([("F1", "Help")]),
     "compare": lambda _: CompareScreen(
@@ -56,7 +56,7 @@ OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "themes": lambda _: ThemePicker(("nord", "tokyo-night"), "tokyo-night"),
     "overflow": lambda _: Overflow("The chat is full.", 2),
     "models": lambda stage: ModelsScreen(
-        Shelf(list, lambda _: [], str, list, ModelPick("guide", "auto")), stage.chat.library
+        ModelLists(list, lambda _: [], str, list, ModelPick("guide", "auto")), stage.chat.library
     ),
     "sampling": lambda _: SamplingForm(Tuning()),
 }

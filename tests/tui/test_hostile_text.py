@@ -17,7 +17,7 @@ from localspec.history import Attachment
 from localspec.hub.queue import Download
 from localspec.hub.records import Access, DraftOffer, Licence, PullPlan, PullRequest, Repository, SearchRow
 from localspec.loading.fit import FitReport, FormatFit
-from localspec.runtime.local_models import Shelved
+from localspec.runtime.local_models import ListedModel
 from localspec.runtime.pairs import DrafterCandidate
 from localspec.tui.chat.attachments import from_paste
 from localspec.tui.chat.draft_length import drafting, words
@@ -79,7 +79,7 @@ def tooltip(text: str) -> str:
 
 
 def model_row(text: str) -> str:
-    return str(shown_model(Shelved(text, text, 1, text, ())))
+    return str(shown_model(ListedModel(text, text, 1, text, ())))
 
 
 def question(text: str) -> str:

@@ -26,7 +26,7 @@ from localspec.core.requests import GenerateRequest
 from localspec.history import SearchHit, StoredChat
 from localspec.history.records import TextPart
 from localspec.runtime import local_models
-from localspec.runtime.local_models import Shelved
+from localspec.runtime.local_models import ListedModel
 from localspec.runtime.stream import Stream
 from localspec.tui.app import ChatApp
 from localspec.tui.chat.recorder import HistoryRecorder
@@ -126,7 +126,7 @@ async def test_titles_in_the_palette(text: str):
 @pytest.mark.sampled(2)
 @TEXTS
 async def test_models_and_drafters_to_choose_from(text: str, monkeypatch: pytest.MonkeyPatch):
-    models = [Shelved(text, text, 1, text, ((text, text), ("off", text)))]
+    models = [ListedModel(text, text, 1, text, ((text, text), ("off", text)))]
     monkeypatch.setattr(local_models, "on_disk", lambda *_, **__: models)
     async with watched(text=text) as stage:
         await stage.send("/model")

@@ -24,7 +24,7 @@ from localspec.tui.screens.compare_methods import CompareMethod
 from localspec.tui.screens.dialog import Dialog, DialogButton
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
-from localspec.tui.screens.models import ModelsScreen, Shelf
+from localspec.tui.screens.models import ModelLists, ModelsScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
@@ -33,7 +33,7 @@ from tests.support.scripted_engine import READY, ScriptedEngine
 pytestmark = pytest.mark.heavy
 
 ways = (CompareMethod("plain", False), CompareMethod("drafted", True))
-SHELF = Shelf(list, lambda _: [], str, list, ModelPick("guide", "auto"))
+SHELF = ModelLists(list, lambda _: [], str, list, ModelPick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "compare.close": lambda _: CompareScreen(GenerateRequest(), ways, lambda _: None),
     "models.close": lambda stage: ModelsScreen(SHELF, stage.chat.library),

@@ -9,7 +9,7 @@ import pytest
 from localspec.hub.integrity import FileFound, FilesVerified
 from localspec.hub.queue import Download
 from localspec.hub.records import Licence, PullRequest, SearchRow
-from localspec.runtime.local_models import Shelved
+from localspec.runtime.local_models import ListedModel
 from localspec.runtime.origins import ModelOrigin
 from localspec.tui.control.library import Leftovers, right_words
 from localspec.tui.panels import download_rows, hub_rows
@@ -106,7 +106,7 @@ def test_a_model_on_disk_has_its_whole_name_where_its_origin_can_give_way(width:
     disk = Disk(list, lambda _: (), ModelPick("guide", "auto"))
     disk.width = width
     origin = ModelOrigin("Hugging Face", LONG, "1a2b3c4d" * 5)
-    disk.models = [Shelved(name, "Q4_K_M", 105_000_000, "fits", (), origin, "2020-01-01T00:00:00+00:00")]
+    disk.models = [ListedModel(name, "Q4_K_M", 105_000_000, "fits", (), origin, "2020-01-01T00:00:00+00:00")]
     line = disk.lines()[0]
     for word in (name, "Q4_K_M", "105 MB", "fits"):
         assert word in line
@@ -117,7 +117,7 @@ def test_a_model_on_disk_has_its_whole_name_where_its_origin_can_give_way(width:
 def test_a_long_name_on_disk_keeps_the_program_and_its_end():
     disk = Disk(list, lambda _: (), ModelPick("guide", "auto"))
     disk.width = 60
-    disk.models = [Shelved(f"hf:{LONG}:Q4_K_M", "Q4_K_M", 105_000_000, "fits", ())]
+    disk.models = [ListedModel(f"hf:{LONG}:Q4_K_M", "Q4_K_M", 105_000_000, "fits", ())]
     assert "hf:…" in disk.lines()[0]
     assert "Instruct-GGUF:Q4_K_M" in disk.lines()[0]
 
@@ -125,7 +125,10 @@ def test_a_long_name_on_disk_keeps_the_program_and_its_end():
 def test_a_path_that_is_too_long_is_its_last_part_in_one_readable_line():
     path = "/home/someone/.cache/huggingface/hub/models--org--name/snapshots/1a2b/SmolLM2-135M-Q4_1.gguf"
     disk = Disk(list, lambda _: (), ModelPick("guide", "auto"))
-    disk.models = [Shelved(path, "Q4_1", 105_000_000, "fits well", ()), Shelved("/m/tiny", "fp32", 0, "fits", ())]
+    disk.models = [
+        ListedModel(path, "Q4_1", 105_000_000, "fits well", ()),
+        ListedModel("/m/tiny", "fp32", 0, "fits", ()),
+    ]
     for width in (60, 80):
         disk.width = width
         first, second = disk.lines()

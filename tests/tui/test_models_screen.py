@@ -38,7 +38,7 @@ from localspec.hub.records import (
     SearchRow,
 )
 from localspec.models import hub_cache
-from localspec.runtime.local_models import Shelved
+from localspec.runtime.local_models import ListedModel
 from localspec.runtime.origins import ModelOrigin
 from localspec.runtime.pairs import DrafterCandidate, PairVerdict
 from localspec.tui.panels import hub_tab
@@ -65,13 +65,13 @@ VERDICT = PairVerdict("org/model", "org/small", True, "same", "the same tokens")
 FETCHING = Progress("org/model", "downloading", 2 * GB, 4 * GB, bytes_per_second=88e6, eta_s=23.0)
 
 
-def shelf(*names: str) -> list[Shelved]:
+def shelf(*names: str) -> list[ListedModel]:
     hub = ModelOrigin("Hugging Face", "org/cached", COMMIT)
-    found = [Shelved("guide", "int8", 29_000_000, "fits", OFF, ModelOrigin("built in"))]
-    found.append(Shelved("org/cached", "bf16", 4 * GB, "fits in int8", OFF, hub))
+    found = [ListedModel("guide", "int8", 29_000_000, "fits", OFF, ModelOrigin("built in"))]
+    found.append(ListedModel("org/cached", "bf16", 4 * GB, "fits in int8", OFF, hub))
     return [
         *found,
-        *(Shelved(name, "bf16", GB, "fits", OFF, ModelOrigin("Hugging Face", name, COMMIT)) for name in names),
+        *(ListedModel(name, "bf16", GB, "fits", OFF, ModelOrigin("Hugging Face", name, COMMIT)) for name in names),
     ]
 
 
@@ -187,7 +187,7 @@ async def test_a_download_is_one_question_and_goes_on_whatever_is_on_the_screen(
         focused = screen(stage).focused
         headers = Event()
 
-        def looked(*_: object, **__: object) -> Iterator[Shelved]:
+        def looked(*_: object, **__: object) -> Iterator[ListedModel]:
             headers.wait()
             yield from shelf("org/model")
 

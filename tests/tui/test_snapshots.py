@@ -11,7 +11,7 @@ from localspec.core.events import Failure, Loading, ModelCard, Ready, Step
 from localspec.history import Attachment, History, OpenChat, StoredChat, StoredMessage, Tree
 from localspec.hub.queue import Download, kept_downloads
 from localspec.hub.records import AskFit, AskSearch, FitFound, PullRequest, SearchPage
-from localspec.runtime.local_models import UNREADABLE, Shelved
+from localspec.runtime.local_models import UNREADABLE, ListedModel
 from localspec.runtime.origins import ModelOrigin
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.models import ModelsScreen
@@ -187,12 +187,12 @@ async def test_the_chats_beside_the_one_that_runs(monkeypatch: pytest.MonkeyPatc
 def models_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     """What its tabs show: models on disk, the hub's rows, downloads."""
     on_disk = [
-        Shelved("guide", "int8", 29_000_000, "fits well", DRAFTS, ModelOrigin("built in")),
-        Shelved(
+        ListedModel("guide", "int8", 29_000_000, "fits well", DRAFTS, ModelOrigin("built in")),
+        ListedModel(
             "Qwen/Qwen2.5-7B", "bf16", 15_200_000_000, "too large", OFF, ModelOrigin("Hugging Face", "a/b", "1a2b3c4d")
         ),
-        Shelved("ollama:qwen3:8b", "Q4_K_M", 5_200_000_000, "fits", OFF, ModelOrigin("Ollama")),
-        Shelved("/models/[/nope]", "–", 0, UNREADABLE, OFF, ModelOrigin("a folder")),
+        ListedModel("ollama:qwen3:8b", "Q4_K_M", 5_200_000_000, "fits", OFF, ModelOrigin("Ollama")),
+        ListedModel("/models/[/nope]", "–", 0, UNREADABLE, OFF, ModelOrigin("a folder")),
     ]
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: on_disk)
     monkeypatch.setattr(

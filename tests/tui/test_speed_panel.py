@@ -247,7 +247,7 @@ async def test_another_number_of_lines_is_laid_out_anew_and_none_is_left_over():
         app.panel.settle(160)
         await app.shows(pilot, SpeedReading(OFF))
         await app.shows(pilot, SpeedReading(STATS, 0.06, 12))
-        app.panel.turn(160)
+        app.panel.cycle(160)
         await app.shows(pilot, SpeedReading(STATS, 0.06, 12))
         await app.shows(pilot, SpeedReading(changed(peak_bytes=0)))
         await app.shows(pilot, SpeedReading(changed(accepted_counts=(9,) * 9, tested_counts=(9,) * 9)))
@@ -261,7 +261,7 @@ async def test_f2_goes_from_four_lines_to_all_to_none():
             app.panel.settle(width)
             found = [app.panel.fold]
             for _ in range(3):
-                app.panel.turn(width)
+                app.panel.cycle(width)
                 found.append(app.panel.fold)
             return found
 

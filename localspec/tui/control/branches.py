@@ -328,7 +328,7 @@ class Branches:
 
     def show_tokens(self, utterance: Utterance) -> None:
         if utterance.role == "assistant":
-            self.transcript.answer(utterance).turn()
+            self.transcript.answer(utterance).toggle_view()
 
     def view_files(self, utterance: Utterance) -> None:
         if utterance.attachments:

@@ -32,7 +32,7 @@ from localspec.tui.screens.dialog import Dialog, DialogButton
 
 if TYPE_CHECKING:
     from localspec.hub.queue import Download
-    from localspec.runtime.local_models import Shelved
+    from localspec.runtime.local_models import ListedModel
     from localspec.tui.control.formats import FormatList
 
 STOP_FIRST = "Stop the answer first: press {stop}."
@@ -112,11 +112,11 @@ class Models:
         if self.tuning.server:
             self.feedback.refuse(server_limits.lack("model", self.tuning.server))
             return
-        from localspec.tui.screens.models import ModelsScreen, Shelf
+        from localspec.tui.screens.models import ModelLists, ModelsScreen
 
-        shelf = Shelf(self.here, self.there, self.library.free_words, self.formats, self.in_use, self.newest)
+        lists = ModelLists(self.here, self.there, self.library.free_words, self.formats, self.in_use, self.newest)
         self.newest = ""
-        self.screen.app.push_screen(ModelsScreen(shelf, self.library, drafts_first=drafts_first), self.picked)
+        self.screen.app.push_screen(ModelsScreen(lists, self.library, drafts_first=drafts_first), self.picked)
 
     def follow(self, item: Download) -> None:
         """A download has changed: the chat and the models screen show it."""
@@ -142,13 +142,13 @@ class Models:
     def in_use(self) -> ModelPick:
         return ModelPick(self.tuning.name, str(self.tuning.load.draft))
 
-    def here(self) -> Iterable[Shelved]:
+    def here(self) -> Iterable[ListedModel]:
         """Yields the models on this machine as they are found. Reads the disk."""
         from localspec.runtime.local_models import on_disk  # imports psutil
 
         return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=self.state.held_bytes, loaded=self.loaded)
 
-    def there(self, repo: str) -> Iterable[Shelved]:
+    def there(self, repo: str) -> Iterable[ListedModel]:
         """Yields those of a repository. Reads the disk."""
         from localspec.runtime.local_models import in_repository
 

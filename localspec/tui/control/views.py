@@ -67,7 +67,7 @@ class Views:
 
     def toggle_speed(self) -> None:
         width = self.screen.size.width
-        self.state.speed.turn(width)
+        self.state.speed.cycle(width)
         self.screen.refresh_bindings()
         if width < LEAST_WIDTH:
             self.feedback.hint(f"The speed panel needs {LEAST_WIDTH} columns.")

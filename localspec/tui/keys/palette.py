@@ -22,7 +22,7 @@ from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.chat import ChatScreen
 
 if TYPE_CHECKING:
-    from localspec.runtime.local_models import Shelved
+    from localspec.runtime.local_models import ListedModel
 
 MOST = 1000  # chats, those used last; the sidebar has them all
 OPENS, LOADS = "Open this chat", "Load this model"
@@ -75,7 +75,7 @@ class ModelProvider(Provider):
     """Looked through when the palette opens, in a thread. The word "model" finds all of them."""
 
     async def startup(self) -> None:
-        self.models: Sequence[Shelved] = ()
+        self.models: Sequence[ListedModel] = ()
         if isinstance(self.screen, ChatScreen):
             with suppress(LocalspecError):  # the picker says what is wrong
                 self.models = await asyncio.to_thread(lambda chat: list(chat.models.here()), self.screen)
@@ -94,10 +94,10 @@ class ModelProvider(Provider):
                     yield Hit(1.0, shown(model), partial(chat.models.choose, model.name), help=LOADS)
 
 
-def model_title(model: Shelved) -> str:
+def model_title(model: ListedModel) -> str:
     return f"Model {model_name(model.name)}"
 
 
-def shown(model: Shelved) -> Content:
+def shown(model: ListedModel) -> Content:
     """A model's line in the palette. It is not the help text, which the palette takes for markup."""
     return Content.assemble(model_title(model), (f" · {one_line(f'{model.quant} · {model.fit}')}", "$foreground-muted"))

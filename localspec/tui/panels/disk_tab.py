@@ -26,7 +26,7 @@ from localspec.models.hub_cache import SHORT_COMMIT
 from localspec.tui.panels.key_lists import KeyList, ModelList
 
 if TYPE_CHECKING:
-    from localspec.runtime.local_models import Shelved
+    from localspec.runtime.local_models import ListedModel
 
 NOW = "●"
 LOOKING = "Looking for models…"
@@ -50,7 +50,7 @@ class ModelPick:
 class ModelsFound(Message):
     """Models on this machine. `more`: there may be others. `all_of_them`: in place of those of an older look."""
 
-    def __init__(self, models: Sequence[Shelved], *, more: bool, all_of_them: bool = False) -> None:
+    def __init__(self, models: Sequence[ListedModel], *, more: bool, all_of_them: bool = False) -> None:
         super().__init__()
         self.models, self.more, self.all_of_them = models, more, all_of_them
 
@@ -67,7 +67,7 @@ class OnDisk(Vertical):
     class Wanted(Message):
         """A key was pressed at a model."""
 
-        def __init__(self, what: str, model: Shelved) -> None:
+        def __init__(self, what: str, model: ListedModel) -> None:
             super().__init__()
             self.what, self.model = what, model
 
@@ -76,8 +76,8 @@ class OnDisk(Vertical):
 
     def __init__(
         self,
-        look: Callable[[], Iterable[Shelved]],
-        look_at: Callable[[str], Iterable[Shelved]],
+        look: Callable[[], Iterable[ListedModel]],
+        look_at: Callable[[str], Iterable[ListedModel]],
         now: ModelPick,
         *,
         drafts_first: bool = False,
@@ -86,7 +86,7 @@ class OnDisk(Vertical):
         super().__init__(id="disk")
         self.look, self.look_at, self.now, self.drafts_first = look, look_at, now, drafts_first
         self.newest: Sequence[str] = [chosen] if chosen else []
-        self.models: Sequence[Shelved] = ()
+        self.models: Sequence[ListedModel] = ()
         self.drafts: list[str] = []
         self.model_list = ModelList(id="models", markup=False)
         self.draft_list = OptionList(id="drafts", markup=False)
@@ -116,7 +116,7 @@ class OnDisk(Vertical):
     def search(self) -> None:
         """Finds the models in a thread: it reads headers, of some files for long."""
         worker, shown_at = get_current_worker(), monotonic()
-        found: list[Shelved] = []
+        found: list[ListedModel] = []
         self.show_newest(more=True)
         for model in self.look():
             found.append(model)
@@ -166,7 +166,7 @@ class OnDisk(Vertical):
         if (not before and self.models) or (is_untouched and chosen_came):
             self.begin()
 
-    def replace_all(self, models: Sequence[Shelved]) -> None:
+    def replace_all(self, models: Sequence[ListedModel]) -> None:
         """The drafters stay as they are where the cursor stays on its model."""
         self.models = models
         self.show_state(more=False)
@@ -195,12 +195,12 @@ class OnDisk(Vertical):
             self.drafts_first = False
             self.draft_list.focus()
 
-    def is_chosen(self, model: Shelved) -> bool:
+    def is_chosen(self, model: ListedModel) -> bool:
         """Whether it is the one that is wanted: the catalogue may have another name for a repository."""
         return self.chosen in (model.name, model.origin.repo)
 
     @property
-    def model(self) -> Shelved | None:
+    def model(self) -> ListedModel | None:
         """The one under the cursor."""
         index = self.model_list.highlighted
         return self.models[index] if index is not None and index < len(self.models) else None
@@ -222,7 +222,7 @@ class OnDisk(Vertical):
         shown = [(mark, short_name(full, name), *more) for (mark, full, *_), more in zip(rows, texts, strict=True)]
         return columns(shown, right={3}).splitlines()
 
-    def row(self, model: Shelved, *, wide: bool) -> tuple[str, ...]:
+    def row(self, model: ListedModel, *, wide: bool) -> tuple[str, ...]:
         first = NOW if model.name == self.now.model else " ", one_line(model.name), one_line(model.quant)
         size = size_words(model.num_bytes) if model.num_bytes else "–"
         more = (come_from(model), last_use(model)) if wide else ()
@@ -237,7 +237,7 @@ class OnDisk(Vertical):
             self.show_drafts(model)
         self.detail.update(" · ".join(filter(None, (one_line(model.name), come_from(model), last_use(model)))))
 
-    def show_drafts(self, model: Shelved) -> None:
+    def show_drafts(self, model: ListedModel) -> None:
         """Shows the drafts for this model; one that was named by hand stays among them."""
         found, given = dict(model.drafts), self.now.draft
         if model.name == self.now.model and given != "auto" and given not in found:
@@ -283,12 +283,12 @@ def drafter_words(found: tuple[str, str]) -> str:
     return words if name == words else f"{name}: {words}"
 
 
-def come_from(model: Shelved) -> str:
+def come_from(model: ListedModel) -> str:
     commit = model.origin.commit[:SHORT_COMMIT]
     return one_line(f"{model.origin.words} @{commit}" if commit else model.origin.words)
 
 
-def last_use(model: Shelved) -> str:
+def last_use(model: ListedModel) -> str:
     """How long ago a chat had it."""
     try:
         days = (datetime.now().astimezone() - datetime.fromisoformat(model.used_at).astimezone()).days

@@ -234,7 +234,7 @@ class SpeedPanel(Widget):
         if before != self.fold:
             self.refresh(layout=True)
 
-    def turn(self, width: int) -> None:
+    def cycle(self, width: int) -> None:
         """Four lines, then all, then none."""
         self.chosen = NEXT[self.fold]
         self.settle(width)
