@@ -30,7 +30,7 @@ from localspec.runtime.draft_choice import choose, requested
 from localspec.runtime.open import open_target
 from localspec.runtime.open_target import OpenTarget, swept_key
 
-Setting = Literal["exit-layer", "k"]
+SweptSetting = Literal["exit-layer", "k"]
 Tried = tuple[int, DraftLength]  # exit layer and draft length
 TITLES: Final = {"exit-layer": "exit layer", "k": "draft length"}
 LENGTHS: Final[tuple[DraftLength, ...]] = (1, 2, 3, 4, 6, 8, "auto")
@@ -42,7 +42,7 @@ HINT: Final = "Try: --sweep exit-layer, --sweep exit-layer=2:8:2, or --sweep k"
 class Axis:
     """A setting and its values; none means the usual ones."""
 
-    setting: Setting
+    setting: SweptSetting
     values: tuple[int, ...] = ()
 
     def exit_layers(self, layers: int) -> list[int]:
@@ -61,7 +61,7 @@ def axis(words: str) -> Axis:
     found = re.fullmatch(r"(exit-layer|k)(?:=(\d{1,4}):(\d{1,4})(?::(\d{1,4}))?)?", words)
     if not found:
         raise UsageError(f"--sweep does not know '{words}'.", hint=HINT)
-    setting: Setting = "k" if found[1] == "k" else "exit-layer"
+    setting: SweptSetting = "k" if found[1] == "k" else "exit-layer"
     if found[2] is None:
         return Axis(setting)
     values = tuple(range(int(found[2]), int(found[3]) + 1, max(int(found[4] or 1), 1)))
@@ -160,7 +160,7 @@ def sweep(
     return SweepReport(tuple(curves), tuple(reports), remember(opened, layer, length, gain))
 
 
-def refuse(settings: set[Setting], count: int, asked: int | None, k: DraftLength) -> None:
+def refuse(settings: set[SweptSetting], count: int, asked: int | None, k: DraftLength) -> None:
     """A setting is swept or given, and a draft that is swept has a token at least."""
     if len(settings) < count:
         raise UsageError("--sweep has the same setting twice.", hint=HINT)
@@ -202,14 +202,14 @@ def measured(
     return report(opened, contenders, runs, max_tokens, repeats, tuple(dict.fromkeys(fell)))
 
 
-def curve_of(setting: Setting, tried: Sequence[Tried], found: BenchReport) -> Curve:
+def curve_of(setting: SweptSetting, tried: Sequence[Tried], found: BenchReport) -> Curve:
     plain, *ways = found.runs
     values = [name(setting, one, tried[0]) for one in tried]
     points = [point(value, found.row(way), failed=way in found.failed) for value, way in zip(values, ways, strict=True)]
     return Curve(TITLES[setting], tuple(points), found.row(plain).tokens_per_second or 0.0)
 
 
-def name(setting: Setting, one: Tried, usual: Tried) -> str:
+def name(setting: SweptSetting, one: Tried, usual: Tried) -> str:
     """The value of the setting, and of the other one where that is not as usual."""
     (layer, k), (usual_layer, usual_k) = one, usual
     if setting == "exit-layer":

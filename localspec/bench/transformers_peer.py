@@ -47,7 +47,7 @@ Drafts = Sequence[tuple[str, AskedDraft]]
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class PeerMode:
     """A way of `generate`: what it is called with, and the kind of ours it is compared with. `translates`: the drafter
     has another tokenizer."""
 
@@ -59,22 +59,22 @@ class Mode:
     translates: bool = False
 
 
-def modes(opened: OpenTarget, drafts: Drafts) -> Iterator[Mode]:
+def modes(opened: OpenTarget, drafts: Drafts) -> Iterator[PeerMode]:
     """Plain, its counterparts of our drafters, and look-up, which needs none."""
-    yield Mode(PLAIN, PLAIN, "0")
+    yield PeerMode(PLAIN, PLAIN, "0")
     known = recall(swept_key(opened))
     for kind, asked in drafts:
         choice = draft_choice.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
         if choice.exit_layer:
             exits = {"assistant_early_exit": choice.exit_layer}
-            yield Mode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
+            yield PeerMode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
         elif choice.snapshot is not None:
             name = kind.removeprefix("draft model").strip()
             how = "assistant_model" if not choice.translates else "assistant_tokenizer"
             folder, translates = choice.snapshot.folder, choice.translates
-            yield Mode(f"{how} {name}".strip(), kind, drafter=folder, translates=translates)
+            yield PeerMode(f"{how} {name}".strip(), kind, drafter=folder, translates=translates)
     lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
-    yield Mode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", str(LOOKUP_TOKENS), lookup)
+    yield PeerMode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", str(LOOKUP_TOKENS), lookup)
 
 
 class Checkpoints:
@@ -116,7 +116,9 @@ class Transformers:
 
     failed = False
 
-    def __init__(self, opened: OpenTarget, mode: Mode, checkpoints: Checkpoints, *, quant: str, threads: int) -> None:
+    def __init__(
+        self, opened: OpenTarget, mode: PeerMode, checkpoints: Checkpoints, *, quant: str, threads: int
+    ) -> None:
         self.opened, self.mode, self.checkpoints = opened, mode, checkpoints
         self.way = Way(f"{ENGINE} {mode.name}", mode.k, quant, mode.kind, ENGINE, threads)
         self.notes: list[str] = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from localspec.cli.batch_lines import BatchDefaults, BatchRequest, Line, Record, ask
+from localspec.cli.batch_lines import BatchDefaults, BatchRequest, Line, ResultLine, ask
 from localspec.cli.batch_results import Printed, ResultsFile
 from localspec.cli.io import STREAM, print_note, print_notice
 from localspec.cli.progress import ProgressBar
@@ -78,7 +78,7 @@ def completed(llm: LLM, asked: Sequence[GenerateRequest], usual: SamplingOptions
     return [as_text(one) if one.messages is not None and one.template is None else one for one in requests]
 
 
-def record_of(one: BatchRequest, answer: Gathered) -> Record:
+def record_of(one: BatchRequest, answer: Gathered) -> ResultLine:
     """The result as a line has it."""
     try:
         result = answer.result()
@@ -96,7 +96,7 @@ class Counting:
         self._answered, self._tokens, self._started = 0, 0, monotonic()
         self._show(None)
 
-    def one(self, record: Record) -> None:
+    def one(self, record: ResultLine) -> None:
         self.done += 1
         self._answered += "error" not in record
         self._tokens += record.get("tokens", 0)

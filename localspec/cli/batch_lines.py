@@ -25,7 +25,7 @@ from localspec.core.requests import (
     WeightOptions,
 )
 
-Record = dict[str, Any]
+ResultLine = dict[str, Any]
 LONG_ENOUGH = 16  # letters of a hash
 SUCH = 'A line is e.g. {"id": "a", "prompt": "Hello"}, or has "messages".'
 
@@ -116,7 +116,7 @@ class BatchRequest:
     request: GenerateRequest
     digest: str
 
-    def record(self, **more: Any) -> Record:
+    def record(self, **more: Any) -> ResultLine:
         named = {} if self.id is None else {"id": self.id}
         return {"index": self.index, **named, "asked": self.digest, **more}
 

@@ -11,7 +11,7 @@ from typing import Any, Self  # Any: JSON
 
 import msgspec
 
-from localspec.cli.batch_lines import BatchRequest, Record
+from localspec.cli.batch_lines import BatchRequest, ResultLine
 from localspec.cli.io import as_json
 from localspec.core.errors import UsageError
 from localspec.core.locks import Lock, lock
@@ -37,13 +37,13 @@ class Printed:
     failed = 0  # of earlier runs
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Record] = {}
+        self._waiting: dict[int, ResultLine] = {}
         self._next = 0
 
     def has(self, _: int) -> bool:
         return False
 
-    def write(self, record: Record) -> None:
+    def write(self, record: ResultLine) -> None:
         self._waiting[record["index"]] = record
         while self._next in self._waiting:
             print(as_json(self._waiting.pop(self._next)), flush=True)
@@ -84,7 +84,7 @@ class ResultsFile:
     def has(self, index: int) -> bool:
         return index in self._indices
 
-    def write(self, record: Record) -> None:
+    def write(self, record: ResultLine) -> None:
         with cannot_be_written(self._file):
             self._stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
             self._stream.flush()

@@ -19,7 +19,7 @@ from localspec.history.tree import Tree
 
 Status = Literal["done", "partial", "stopped", "length", "error"]
 WhenFull = Literal["stop", "drop-oldest"]
-Setting = str | int | float | bool | None | tuple[str, ...]
+SettingValue = str | int | float | bool | None | tuple[str, ...]
 STATUS_OF: Mapping[FinishReason | None, Status] = {
     None: "partial",
     "stop": "done",
@@ -113,7 +113,7 @@ class Generation(Record, frozen=True):
     quant: str | None = None
     device: str | None = None
     draft: str | None = None
-    params: dict[str, Setting] = msgspec.field(default_factory=dict)
+    params: dict[str, SettingValue] = msgspec.field(default_factory=dict)
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     stats: Stats = Stats()
 

@@ -23,7 +23,7 @@ from localspec.history.records import (
     Attachment,
     Generation,
     SavedAnswer,
-    Setting,
+    SettingValue,
     StoredChat,
     StoredMessage,
     Unsent,
@@ -109,7 +109,7 @@ def as_generation(row: sqlite3.Row) -> Generation | None:
         return None
     return Generation(
         **named(row, IDENTITY),
-        params=decoded(row["params_json"], dict[str, Setting], {}),
+        params=decoded(row["params_json"], dict[str, SettingValue], {}),
         versions=decoded(row["versions_json"], dict[str, str], {}),
         stats=decoded(row["stats_json"], Stats, Stats()),
     )

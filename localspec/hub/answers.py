@@ -14,7 +14,6 @@ from localspec.hub.environment import endpoint
 from localspec.hub.login import read_login
 from localspec.hub.plan import prepare
 from localspec.hub.records import (
-    Answer,
     AnyAsk,
     AskDelete,
     AskFit,
@@ -22,6 +21,7 @@ from localspec.hub.records import (
     AskPull,
     AskSearch,
     Go,
+    HubAnswer,
     Progress,
 )
 from localspec.hub.remote_fit import answer_fit
@@ -30,7 +30,7 @@ from localspec.hub.search import search
 from localspec.hub.transfer import TransferTimeouts
 
 
-def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[Answer]:
+def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[HubAnswer]:
     """The answers, one after the other; `report` hears what comes before a plan. Nothing is downloaded or deleted
     unless the plan that comes first is iterated past."""
     scratch, reports = paths.headers_dir(), Reported(report)

@@ -340,6 +340,6 @@ class AskDelete(Ask, frozen=True, tag="delete"):
 
 AnyAsk = AskPull | Go | AskSearch | AskFit | AskPair | AskDelete
 Found = SearchPage | FitFound | PairFound
-Answer = PullPlan | Progress | Retrying | Fetched | Pulled | DeletePlan | Deleted | Found | Notice | Failure
+HubAnswer = PullPlan | Progress | Retrying | Fetched | Pulled | DeletePlan | Deleted | Found | Notice | Failure
 PAUSES = (PullPlan, DeletePlan)  # the process waits for Go, or for another question
 LAST = (Pulled, Deleted, SearchPage, FitFound, PairFound, Failure)  # the next question may come

@@ -22,7 +22,7 @@ from localspec.hub import blobs
 from localspec.hub.fetcher import Fetcher
 from localspec.hub.meter import Meter
 from localspec.hub.records import Progress, Repository, Stage
-from localspec.hub.watch import Reported, Stopped, Watch
+from localspec.hub.watch import Stopped, Watch, WatchEvent
 
 AT_ONCE = 4  # files; one stream rarely fills a line
 THREADS = "a file's download"
@@ -57,7 +57,7 @@ class Transfer:
     def checked(self) -> int:
         return len(self._watch.checked)
 
-    def events(self) -> Iterator[Progress | Reported]:
+    def events(self) -> Iterator[Progress | WatchEvent]:
         """Everything that happens, at least once a second, until all files are whole, checked and linked."""
         files = sorted(self._repository.files, key=lambda file: file.size)  # without small ones the rest is no model
         try:
@@ -66,7 +66,7 @@ class Transfer:
         finally:
             self._watch.stop.set()
 
-    def _run(self, jobs: Sequence[Callable[[], None]], stage: Stage | None = None) -> Iterator[Progress | Reported]:
+    def _run(self, jobs: Sequence[Callable[[], None]], stage: Stage | None = None) -> Iterator[Progress | WatchEvent]:
         """Runs these in threads, and yields what happens until all have ended; the first fault ends them."""
         waiting = deque(jobs)
         threads = [Thread(target=self._work, args=(waiting,), name=THREADS, daemon=True) for _ in jobs[:AT_ONCE]]
@@ -96,7 +96,7 @@ class Transfer:
         finally:
             self._watch.reported.put(None)
 
-    def _next(self) -> Reported | None:
+    def _next(self) -> WatchEvent | None:
         """What a thread reports next; None when it is time to look at the bytes."""
         with suppress(Empty):
             return self._watch.reported.get(timeout=self._deadlines.tick)

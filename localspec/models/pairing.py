@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 from localspec.models.checkpoint import check_ids, num_ids, parse_tokenizer, tokenizer_faults
 from localspec.models.pieces import TokenBytes, are_beside
 from localspec.models.prompt import Prompter
-from localspec.models.sandbox_jobs import Reason, TokenizerText, Verdict
+from localspec.models.sandbox_jobs import PairReason, TokenizerText, Verdict
 
 PROBE_LINES = 2000
 PROBE_SEED = 20
@@ -118,7 +118,7 @@ def probe_lines() -> list[str]:
     return ["".join(rng.choices(pieces, k=rng.randint(1, 24))) for _ in range(PROBE_LINES)]
 
 
-def _agreement(sizes: tuple[int, int], rows: tuple[int, int]) -> tuple[Reason, str]:
+def _agreement(sizes: tuple[int, int], rows: tuple[int, int]) -> tuple[PairReason, str]:
     same = min(sizes)
     if sizes[0] != sizes[1]:
         owner = "target" if sizes[0] > sizes[1] else "draft"

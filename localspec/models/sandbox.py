@@ -26,7 +26,6 @@ from localspec.core.errors import REPEAT, Cancelled, CheckpointError, LocalspecE
 from localspec.core.limits import Part, entered
 from localspec.core.sizes import size_words
 from localspec.models.sandbox_jobs import (
-    Answer,
     CheckTemplate,
     ComparePair,
     EncodeAnswer,
@@ -35,6 +34,7 @@ from localspec.models.sandbox_jobs import (
     EncodeText,
     Ids,
     Job,
+    JobAnswer,
     JobDone,
     OpenPrompter,
     Order,
@@ -53,7 +53,7 @@ NUM_BYTES_A_BYTE = 200  # of text; a token's id, name and offsets take about 60
 PARSED = 0.05  # a byte of tokenizer.json is parsed, not encoded
 GLANCE = 0.05  # seconds between checks whether the job is cancelled
 CODE = "import sys; from localspec.models.sandbox_process import main; main(int(sys.argv[1]))"
-ANSWERS = msgspec.msgpack.Decoder(Answer)
+ANSWERS = msgspec.msgpack.Decoder(JobAnswer)
 ENCODE = msgspec.msgpack.Encoder().encode
 ERRORS = {kind.code: kind for kind in LocalspecError.__subclasses__()}
 POSIX = os.name == "posix"  # elsewhere there are no limits, and a cancelled job runs to its end
@@ -142,7 +142,7 @@ class SandboxProcess:
     def lives(self) -> bool:
         return self._popen.poll() is None
 
-    def do(self, order: Order, cancelled: Callable[[], bool] | None) -> Answer | None:
+    def do(self, order: Order, cancelled: Callable[[], bool] | None) -> JobAnswer | None:
         """Sends an order and returns the answer; None where the process ended."""
         orders, answers = self._popen.stdin, self._popen.stdout
         assert orders is not None

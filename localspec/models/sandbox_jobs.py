@@ -10,7 +10,7 @@ from typing import IO, Final, Literal
 from localspec.core.events import Record
 from localspec.core.requests import Message, Template
 
-Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "translate", "untranslatable"]
+PairReason = Literal["same", "padding", "extra-tokens", "controls-differ", "translate", "untranslatable"]
 TRANSLATE: Final = "translate"
 
 
@@ -94,7 +94,7 @@ class Verdict(Record, frozen=True, tag="verdict"):
     """Whether the drafter may draft; `detail` says why."""
 
     ok: bool
-    reason: Reason
+    reason: PairReason
     detail: str
 
 
@@ -115,7 +115,7 @@ class TooLarge(Record, frozen=True, tag="too-large"):
 
 
 Job = OpenPrompter | UseTemplate | EncodeChat | EncodeAnswer | EncodePart | EncodeText | CheckTemplate | ComparePair
-Answer = PrompterOpened | Ids | Verdict | JobDone | Refused | TooLarge
+JobAnswer = PrompterOpened | Ids | Verdict | JobDone | Refused | TooLarge
 
 
 class Order(Record, frozen=True):

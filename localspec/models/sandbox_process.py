@@ -19,7 +19,6 @@ from localspec.models.checkpoint import check_ids, parse_tokenizer
 from localspec.models.pairing import compare
 from localspec.models.prompt import Prompter
 from localspec.models.sandbox_jobs import (
-    Answer,
     CheckTemplate,
     ComparePair,
     EncodeAnswer,
@@ -28,6 +27,7 @@ from localspec.models.sandbox_jobs import (
     EncodeText,
     Ids,
     Job,
+    JobAnswer,
     JobDone,
     OpenPrompter,
     Order,
@@ -62,7 +62,7 @@ class Worker:
     def __init__(self) -> None:
         self._prompter: Prompter | None = None
 
-    def run(self, order: Order) -> Answer:
+    def run(self, order: Order) -> JobAnswer:
         try:
             with limited(order.seconds, order.num_bytes):
                 return self._do(order.job)
@@ -71,7 +71,7 @@ class Worker:
         except LocalspecError as fault:
             return Refused(fault.code, fault.message, fault.hint)
 
-    def _do(self, job: Job) -> Answer:
+    def _do(self, job: Job) -> JobAnswer:
         match job:
             case CheckTemplate():
                 ChatTemplate(job.source, name=job.name, special_tokens={})

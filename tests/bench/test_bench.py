@@ -21,7 +21,7 @@ from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure
 from localspec.bench.prompts import KINDS, QUESTIONS, BenchPrompt, prompts_for
 from localspec.bench.report import BenchReport, Key, TimedRun, Way, same
-from localspec.bench.transformers_peer import Mode
+from localspec.bench.transformers_peer import PeerMode
 from localspec.cli.main import main
 from localspec.core import processor
 from localspec.core.calibration import remember
@@ -561,10 +561,10 @@ def test_beside_the_guide_they_speculate_in_all_their_ways():
 def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Its early exit, when it fails, leaves the model with fewer layers."""
 
-    def broken(*_: object) -> list[Mode]:
-        return [Mode("assistant_early_exit 1", "early exit 1", arguments={"assistant_early_exit": "x"}), plain]
+    def broken(*_: object) -> list[PeerMode]:
+        return [PeerMode("assistant_early_exit 1", "early exit 1", arguments={"assistant_early_exit": "x"}), plain]
 
-    plain = Mode("plain", "plain", "0")
+    plain = PeerMode("plain", "plain", "0")
     monkeypatch.setattr(transformers_peer, "modes", broken)
     rows = bench(folder / "tiny", draft="early-exit:1", against="transformers", quant="fp32").rows()
     assert [row.method for row in rows[:3]] == ["plain", "early exit 1", "transformers plain"]

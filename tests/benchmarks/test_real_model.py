@@ -17,7 +17,7 @@ from benchmarks import peers, real_model
 from benchmarks.program import run
 from localspec.bench.prompts import KINDS, PROMPTS
 from localspec.bench.report import PLAIN, BenchReport, TimedRun, Way, kind_table
-from localspec.bench.transformers_peer import Mode
+from localspec.bench.transformers_peer import PeerMode
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.engine.drafters import table
 
@@ -237,7 +237,7 @@ def test_llama_cpp_is_measured_plain_and_by_the_look_up_of_its_library(monkeypat
 
 def test_transformers_is_measured_plain_and_by_look_up_in_each_format(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(peers, "GgufCheckpoints", lambda _: None)
-    monkeypatch.setattr(peers, "modes", lambda *_: (Mode(PLAIN, PLAIN, "0"), Mode("found", "look-up")))
+    monkeypatch.setattr(peers, "modes", lambda *_: (PeerMode(PLAIN, PLAIN, "0"), PeerMode("found", "look-up")))
     monkeypatch.setattr(peers, "best", lambda make, counts: make(threads=counts[0]))
     found = peers.transformers(SimpleNamespace(target=SimpleNamespace(device="cpu")))  # type: ignore[arg-type]
     assert [(one.way.kind, one.way.quant) for one in found] == [

@@ -14,7 +14,7 @@ import torch
 from localspec.engine import batch, pieces
 from localspec.engine.batch import Batch
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.passes import Pass, Result, alone
+from localspec.engine.passes import Pass, PassResult, alone
 from tests.engine.test_mutants import Mutant, apply
 
 PROMPT, WRITTEN = 730, 60  # tokens: of the late prompt, and of each other before it comes
@@ -37,13 +37,13 @@ class Clocked:
     def __init__(self, name: str) -> None:
         self.weights = self
         self.num_bytes = 0
-        self.compute: Callable[[Pass], Result] = alone
+        self.compute: Callable[[Pass], PassResult] = alone
         self.now = 0.0  # ms
         self.streams, (self.alone, self.beside) = STREAMS[name], ROWS[name]
         self.slower: Callable[[int], float] = lambda _: 1.0  # by the number of the forward
         self.forwards: list[tuple[int, int, float]] = []  # rows of prompts, drafted rows, ms without what held it up
 
-    def together(self, passes: Sequence[Pass]) -> list[Result]:
+    def together(self, passes: Sequence[Pass]) -> list[PassResult]:
         read = sum(len(one) for one in passes if one.unread)
         writers = sum(not one.unread for one in passes)
         drafted = sum(map(len, passes)) - read - writers

@@ -14,7 +14,7 @@ from localspec.core.errors import NotDownloaded, UsageError
 from localspec.hub import compatibility
 from localspec.hub.answers import answers_to
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Answer, AnyAsk
+from localspec.hub.records import AnyAsk, HubAnswer
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.pairs import DrafterCandidate
 from tests.support.fake_hub import FakeHub, FakeRepository
@@ -31,7 +31,7 @@ LARGE, SMALL = (open_snapshot(GUIDE / name).total_bytes for name in ("target", "
 def in_this_process(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub's process answers from here, without being started."""
 
-    def ask(_: HubProcess, question: AnyAsk) -> Iterator[Answer]:
+    def ask(_: HubProcess, question: AnyAsk) -> Iterator[HubAnswer]:
         yield from answers_to(question, 20, lambda _: None)
 
     assert hub

@@ -24,7 +24,7 @@ from localspec.core.events import Failure, Notice
 from localspec.hub.licences import acknowledge
 from localspec.hub.plan_words import flagged_sentence
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan
+from localspec.hub.records import AskPull, Go, HubAnswer, Progress, Pulled, PullPlan
 from localspec.hub.refusals import licence_sentence, refuse_full, refuse_unready
 
 GATE_SECONDS = 600.0  # between two looks at a gate
@@ -37,7 +37,7 @@ class Show(Protocol):
 
     def gate(self, plan: PullPlan, *, waits: bool) -> None: ...
 
-    def event(self, event: Answer) -> None: ...
+    def event(self, event: HubAnswer) -> None: ...
 
     def confirmed(self, question: str, *, yes: str, default: bool = True) -> bool:
         """The answer to a question; True without one where all was agreed to, `yes` then says so."""
@@ -150,7 +150,7 @@ def follow(record: PullRecord, show: Show) -> None:
         raise StoppedWatching(last) from None
 
 
-def noted(events: Iterator[Answer], record: PullRecord) -> Iterator[Answer]:
+def noted(events: Iterator[HubAnswer], record: PullRecord) -> Iterator[HubAnswer]:
     try:
         for event in events:
             record.add(event)
@@ -160,7 +160,7 @@ def noted(events: Iterator[Answer], record: PullRecord) -> Iterator[Answer]:
         raise
 
 
-def finished(events: Iterator[Answer], show: Show) -> Pulled:
+def finished(events: Iterator[HubAnswer], show: Show) -> Pulled:
     for event in events:
         show.event(event)
         if isinstance(event, Pulled):

@@ -27,7 +27,7 @@ from localspec.engine.cpu.sequences import Layout, SequenceRows, exit_of, joined
 from localspec.engine.cpu.short_head import PackedShortHead
 from localspec.engine.cpu.tables import describe_linear, table
 from localspec.engine.offload import LayerStream, bytes_in_memory, bytes_of_layers
-from localspec.engine.passes import Result
+from localspec.engine.passes import PassResult
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
 
@@ -113,14 +113,16 @@ class PackedModel:
             self._end()
             self.pool = None
 
-    def compute(self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None = None) -> list[Result]:
+    def compute(
+        self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None = None
+    ) -> list[PassResult]:
         """States, where they are wanted, and logits of each sequence's rows after layers 0..last - 1: the resident
         layers in one pass, offloaded ones one by one. Exit states are all of one layer; `short` is the head to read."""
         stream = self.weights.stream
         if stream is None or last <= stream.first:
             return self._sweep(several, last, short)
         first, states = self._resident_states(stream.first, several)
-        found: list[Result] = []
+        found: list[PassResult] = []
         for layer, slot in enumerate(stream.iter_layers(first, last), first):
             self._layers[layer] = self._brought[layer, slot]
             at_hand = [replace(one, exit_states=ExitStates(layer, x)) for one, x in zip(several, states, strict=True)]
@@ -139,20 +141,22 @@ class PackedModel:
         more = iter([states for states, _ in self.compute(behind, leave)] if behind else ())
         return leave, [joined([*one.given, *([next(more)] if one.done < len(one) else ())]) for one in several]
 
-    def _sweep(self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None = None) -> list[Result]:
+    def _sweep(
+        self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None = None
+    ) -> list[PassResult]:
         """Runs all rows through layers 0..last - 1, in passes of at most MAX_ROWS."""
         for one in several:
             self._check(one, last)
         if sum([len(one) for one in several]) <= at.MAX_ROWS:
             return self._run(several, last, short)
-        found: list[list[Result]] = [[] for _ in several]
+        found: list[list[PassResult]] = [[] for _ in several]
         for some in packed([(index, part) for index, one in enumerate(several) for part in one.parts()]):
             results = self._run([part for _, part in some], last, short)
             for (index, _), result in zip(some, results, strict=True):
                 found[index].append(result)
         return [(joined([states for states, _ in some]), joined([logits for _, logits in some])) for some in found]
 
-    def _run(self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None) -> list[Result]:
+    def _run(self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None) -> list[PassResult]:
         """Runs one compiled pass."""
         layout, leave = Layout.of(several), exit_of(several)
         ids, done, read = layout.ids, layout.done, layout.read

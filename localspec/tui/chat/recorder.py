@@ -29,7 +29,7 @@ from localspec.history import (
     Opened,
     Removed,
     SavedAnswer,
-    Setting,
+    SettingValue,
     Shortened,
     Sought,
     StoredChat,
@@ -51,7 +51,7 @@ WHOLE = ("stop", "length")  # an answer that ended so is one, though it may be e
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
 TROUBLED_SECONDS = 1.0  # for one more try, where the last one failed
 NO_NAME = NewChat("")
-NO_PARAMS: Mapping[str, Setting] = {}
+NO_PARAMS: Mapping[str, SettingValue] = {}
 
 
 class HistorySink(Protocol):
@@ -175,13 +175,15 @@ class HistoryRecorder:
         """Goes on in a chat that is called so."""
         self.title, self._says_nothing = title, self._titled and not title_of(title)
 
-    def answer(self, utterance: Utterance, params: Mapping[str, Setting] = NO_PARAMS) -> None:
+    def answer(self, utterance: Utterance, params: Mapping[str, SettingValue] = NO_PARAMS) -> None:
         """Begins an answer, whose tokens are chosen with these `params`."""
         self._answer, self._made = utterance, msgspec.structs.replace(self._author, params=dict(params))
         self._begun, self._spent, self._added = "", Stats(), ""
         self._steps, self._grown, self._is_stored = [], 0, False
 
-    def resume(self, utterance: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NO_PARAMS) -> None:
+    def resume(
+        self, utterance: Utterance, before: Sequence[Step], params: Mapping[str, SettingValue] = NO_PARAMS
+    ) -> None:
         """Continues an answer in its message; `before` are the rounds it has."""
         self.answer(utterance, params)
         self._begun, self._spent = utterance.text, utterance.made.stats if utterance.made else Stats()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from localspec.config.tables import Overflow as Policy
+from localspec.config.tables import OverflowPolicy
 from localspec.core.events import Failure
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.control.chat_model import ChatModel
@@ -31,7 +31,7 @@ class FullContext:
         self.chat_model = chat_model
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> OverflowPolicy:
         return self.conversation.when_full or self.tuning.config.chat.context_overflow
 
     def concerns(self, failure: Failure) -> bool:

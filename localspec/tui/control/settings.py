@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from localspec.config.assignments import assigned, words
-from localspec.config.tables import Overflow
+from localspec.config.tables import OverflowPolicy
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Ready
 from localspec.core.requests import SamplingOptions, Template
@@ -26,7 +26,7 @@ OVERFLOW = "context_overflow"  # as config.toml has it for all chats
 NO_SUCH_POLICY = UsageError(
     "context_overflow is ask, drop-oldest or stop.", hint="For example: /set context_overflow=ask"
 )
-POLICIES: dict[Overflow, str] = {
+POLICIES: dict[OverflowPolicy, str] = {
     "ask": "you are asked",
     "drop-oldest": "the oldest turns are dropped",
     "stop": "a message that does not fit stays unanswered",
