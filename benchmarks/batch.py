@@ -35,7 +35,7 @@ from localspec.bench.machine import describe_machine
 from localspec.bench.progress import shares
 from localspec.bench.tables import markdown
 from localspec.bench.turns import rotated
-from localspec.cli.progress import Progress
+from localspec.cli.progress import ProgressBar
 from localspec.core import processor
 from localspec.core.errors import UsageError, first_line
 from localspec.engine.arch import read_arch
@@ -314,7 +314,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
-    with ExitStack() as closing, Progress() as bar:
+    with ExitStack() as closing, ProgressBar() as bar:
         folder = Path(closing.enter_context(TemporaryDirectory(prefix="localspec-")))
         file = written(folder, given.shape, given.format) if given.shape else Path(given.model)
         everybody = contenders(file, given.format, given.llama_server, given.transformers, closing)

@@ -34,7 +34,7 @@ from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from localspec.runtime.stats import Tally
-from localspec.runtime.steps import Writer
+from localspec.runtime.steps import StepWriter
 
 VOCABULARY = 49_152  # SmolLM2's
 FORWARD_MS, ROUNDS = 0.6, 1000
@@ -151,7 +151,12 @@ def measure(drafter: Drafter, mode: Mode, nanoseconds: int, rounds: int) -> Time
     tokenizer = Tokenizer.from_file(str(packaged("assets/guide/target/tokenizer.json")))
     text = [(7919 * place) % tokenizer.get_vocab_size() for place in range(rounds + UNCOUNTED + 1)]
     asked, target, sampler = Asked(drafter), Waiting(nanoseconds, len(text) + MAX_DRAFT + 1), Timed(text)
-    session, policy, writer, tally = Session(target, asked), SteerablePolicy(mode, "auto"), Writer(tokenizer), Tally()
+    session, policy, writer, tally = (
+        Session(target, asked),
+        SteerablePolicy(mode, "auto"),
+        StepWriter(tokenizer),
+        Tally(),
+    )
     session.begin(sampler)
     for _ in session.prefill(text[:1]):
         pass

@@ -23,13 +23,13 @@ from localspec.bench.machine import describe_machine
 from localspec.bench.progress import shares
 from localspec.bench.tables import markdown
 from localspec.bench.turns import rotated
-from localspec.cli.progress import Progress
+from localspec.cli.progress import ProgressBar
 from localspec.core import processor
 from localspec.engine.arch import read_arch
 from localspec.engine.decode import decode
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.lookup import LookupDrafter, Text
+from localspec.engine.drafters.lookup import LookupDrafter, LookupText
 from localspec.engine.policy.steerable import SteerablePolicy
 from localspec.engine.protocols import Draft, Drafter
 from localspec.engine.samplers import Greedy
@@ -65,12 +65,14 @@ class Task:
 
     kind: str
     text: Recorded
-    kept: tuple[Text, ...] = ()
+    kept: tuple[LookupText, ...] = ()
 
 
 def tasks() -> list[Task]:
     found = [Task(kind, text) for kind, texts in recorded().items() for text in texts]
-    again = [Task("retry", text, (Text("branch", "", text.answer),)) for kind in RETRIES for text in recorded()[kind]]
+    again = [
+        Task("retry", text, (LookupText("branch", "", text.answer),)) for kind in RETRIES for text in recorded()[kind]
+    ]
     return found + again
 
 
@@ -151,7 +153,7 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
 
 def main(words: Sequence[str]) -> None:
     given = read_arguments(words)
-    with Progress() as bar:
+    with ProgressBar() as bar:
         report = measure(given.shape, given.format, given.repeats, shares(bar.show, given.shape))
     print(report)
 

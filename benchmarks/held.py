@@ -19,7 +19,7 @@ from localspec.engine.cpu.pack import unpack
 from localspec.engine.cpu.program import load
 from localspec.loading.cpu import Packer
 from localspec.loading.cpu_layout import LINEARS, Blueprint
-from localspec.loading.sources import Memory, Reader
+from localspec.loading.sources import StateDictSource, WeightReader
 
 LLAMA_CPP = ("Q8_0", "Q6_K", "Q4_K_M", "Q4_0")
 NF4_BITS = 4 + 32 / 64  # float32 scales of 64
@@ -40,7 +40,7 @@ class Held:
 def packed(model: Model, kind: PackedFormat) -> tuple[Blueprint, Tensors]:
     """Weights as the engine's own packer makes them."""
     blueprint = Blueprint(model.arch, kind)
-    packer = Packer(blueprint, Reader(Memory(model.tensors)), load(choose()))
+    packer = Packer(blueprint, WeightReader(StateDictSource(model.tensors)), load(choose()))
     for _ in packer.pieces():
         pass
     return blueprint, packer.made
@@ -109,7 +109,7 @@ def llama_cpp(model: Model, kinds: Sequence[str] = LLAMA_CPP) -> Iterator[Held]:
     """Each of its formats, made by its own quantiser from a file of the same float32 weights."""
     with TemporaryDirectory() as folder:
         floats = Path(folder) / "floats.gguf"
-        write_gguf(floats, model.arch, Memory(model.tensors), "F32")
+        write_gguf(floats, model.arch, StateDictSource(model.tensors), "F32")
         for kind in kinds:
             yield of_llama_cpp(model, floats, kind)
 

@@ -16,7 +16,7 @@ from time import perf_counter_ns
 from benchmarks.program import Arguments, at_least, run
 from localspec.bench.tables import markdown
 from localspec.core.requests import MAX_DRAFT
-from localspec.engine.drafters.ngram import Finder
+from localspec.engine.drafters.ngram import NgramFinder
 
 SIZES = (2_000, 8_000, 32_000)
 VOCABULARY = 49_152  # SmolLM2's
@@ -28,7 +28,7 @@ def text(size: int, dice: Random) -> array[int]:
     return array("i", dice.choices(range(VOCABULARY), weights, k=size))
 
 
-def microseconds(find: Finder, ids: array[int], searches: int) -> float:
+def microseconds(find: NgramFinder, ids: array[int], searches: int) -> float:
     """The fastest of some: what other programs take of the time is not the search's."""
     found = []
     for _ in range(searches):
@@ -39,7 +39,7 @@ def microseconds(find: Finder, ids: array[int], searches: int) -> float:
 
 
 def measure(searches: int) -> str:
-    find, dice = Finder(), Random(SEED)
+    find, dice = NgramFinder(), Random(SEED)
     rows = [["ids", "median, µs", "longest, µs"]]
     for size in SIZES:
         took = [microseconds(find, text(size, dice), searches) for _ in range(TEXTS)]

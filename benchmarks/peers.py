@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any  # Any: llama_cpp and transformers are unt
 
 from benchmarks.llama_cpp.library import Context, load, require, silence
 from localspec.bench.prompts import QUESTIONS
-from localspec.bench.report import PLAIN, Run, Way
+from localspec.bench.report import PLAIN, TimedRun, Way
 from localspec.bench.transformers_peer import TRIAL_TOKENS, TRIALS, Checkpoints, Transformers, best, modes
 from localspec.core import processor
 from localspec.core.requests import Message
 from localspec.core.weight_formats import find_format
 from localspec.engine.linear import dtype_of
-from localspec.runtime.open_target import Opened
+from localspec.runtime.open_target import OpenTarget
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +45,7 @@ class LlamaCpp:
 
     def __init__(
         self,
-        opened: Opened,
+        opened: OpenTarget,
         api: Any,
         model: Any,
         *,
@@ -63,7 +63,7 @@ class LlamaCpp:
         self.notes: list[str] = []
         self.trial_seconds = inf
 
-    def answer(self, question: str, max_tokens: int) -> Run:
+    def answer(self, question: str, max_tokens: int) -> TimedRun:
         import numpy as np
 
         prompt = self.opened.prompter.chat([Message("user", question)])
@@ -78,7 +78,7 @@ class LlamaCpp:
             text[size : size + len(new)] = new
             size += len(new)
             new = [] if new[-1] in self.end_ids else self.round(text[:size], len(text) - size)
-        return Run(tuple(text[len(prompt) : size].tolist()), perf_counter() - started)
+        return TimedRun(tuple(text[len(prompt) : size].tolist()), perf_counter() - started)
 
     def round(self, text: np.ndarray, most: int) -> list[int]:
         """The tokens that one forward brings, `most` of them or up to the end of the answer; all of `text` but its
@@ -107,7 +107,7 @@ class LlamaCpp:
 class Llama:
     """The file in llama.cpp: the fastest of both kinds of attention and of one thread and all, plain and by look-up."""
 
-    def __init__(self, opened: Opened, file: Path) -> None:
+    def __init__(self, opened: OpenTarget, file: Path) -> None:
         require()
         self.api: Any = import_module("llama_cpp")
         self._quiet = silence(self.api)
@@ -153,7 +153,7 @@ class GgufCheckpoints(Checkpoints):
         return model.to(self.device).eval()
 
 
-def transformers(opened: Opened, quants: Sequence[str] = ("fp32", "bf16")) -> list[Transformers]:
+def transformers(opened: OpenTarget, quants: Sequence[str] = ("fp32", "bf16")) -> list[Transformers]:
     """Plain and by look-up in each of these, with the threads of the fastest short answer."""
     checkpoints = GgufCheckpoints(str(opened.target.device))
     counts = sorted({1, processor.physical_cores()})

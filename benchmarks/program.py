@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar  # Any: argparse's
 
 from localspec.bench.progress import Tell
 from localspec.cli.io import print_error
-from localspec.cli.progress import Progress
+from localspec.cli.progress import ProgressBar
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.requests import MAX_DRAFT, read_draft_length
 
@@ -65,7 +65,7 @@ def at_least(least: int) -> Callable[[str], int]:
 
 def show(measure: Callable[[Tell], R], output: str) -> R:
     """Measures, with a bar meanwhile, and prints the report."""
-    with Progress() as bar:
+    with ProgressBar() as bar:
         report = measure(bar.show)
     print({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
     return report

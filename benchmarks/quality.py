@@ -30,7 +30,7 @@ from localspec.engine.cpu.model import PackedModel
 from localspec.engine.cpu.program import load
 from localspec.engine.decoder import Decoder
 from localspec.loading.cpu import assemble_packed
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 from localspec.loading.torch import assemble
 
 ROWS = 128  # whose probabilities are float64 at once
@@ -92,7 +92,7 @@ def context_of(model: Model) -> int:
 
 def in_torch(model: Model, one: Held) -> Decoder:
     arch, _ = untied(model.arch, one.tensors)
-    return assemble(arch, Memory(one.tensors), dtype=torch.float32, context=context_of(model))
+    return assemble(arch, StateDictSource(one.tensors), dtype=torch.float32, context=context_of(model))
 
 
 def engine(model: Model, kind: PackedFormat) -> tuple[str, float, PackedDecoder]:

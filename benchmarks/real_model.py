@@ -27,14 +27,14 @@ from benchmarks.peers import LOOKUP, Llama, transformers
 from benchmarks.program import Arguments, run, show
 from localspec.bench.measure import Contender, interleave, names, open_targets, ours, report
 from localspec.bench.progress import Tell, shares
-from localspec.bench.prompts import PROMPTS, Prompt
-from localspec.bench.report import OURS, PLAIN, Report, Way, lead, median_speed
+from localspec.bench.prompts import PROMPTS, BenchPrompt
+from localspec.bench.report import OURS, PLAIN, BenchReport, Way, lead, median_speed
 from localspec.core.errors import UsageError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
 from localspec.engine.transformers_faults import keep_offline
-from localspec.runtime.open_target import Opened
+from localspec.runtime.open_target import OpenTarget
 
 FORMATS = ("int8", "int4")
 DRAFTERS = {PLAIN: "off", LOOKUP: "lookup", "early exit": "early-exit"}  # that need no second model
@@ -53,9 +53,9 @@ def measure(
     max_tokens: int,
     repeats: int,
     tell: Tell,
-    prompts: Sequence[Prompt] = PROMPTS,
+    prompts: Sequence[BenchPrompt] = PROMPTS,
     server: Path | None = None,
-) -> Report:
+) -> BenchReport:
     targets, _ = open_targets(LoadRequest(str(file)), FORMATS, tell, compared=True)
     everybody: list[Contender] = [
         ours(opened, name, way, "auto") for opened in targets for name, way in DRAFTERS.items()
@@ -76,7 +76,7 @@ def measure(
     return replace(found, kinds=tuple(prompt.kind for prompt in prompts))
 
 
-def installed(opened: Opened, file: Path, tell: Tell) -> tuple[Llama | None, list[str]]:
+def installed(opened: OpenTarget, file: Path, tell: Tell) -> tuple[Llama | None, list[str]]:
     """llama.cpp with this file; where it is not installed, a sentence about that."""
     tell(Loading("trying llama.cpp's attention and threads", 0, 1, "steps"))
     try:
@@ -85,7 +85,7 @@ def installed(opened: Opened, file: Path, tell: Tell) -> tuple[Llama | None, lis
         return None, [one_line(f"{fault.message} {fault.hint}")]
 
 
-def verdict(found: Report) -> list[str]:
+def verdict(found: BenchReport) -> list[str]:
     """Sentences about each kind in which another look-up is as fast as ours, or gains as much over its own plain, with
     the time of both plain steps; or that there is none. Ours is that of the faster format."""
     own = [way for way in found.runs if way.kind == LOOKUP and way.engine == OURS]
@@ -102,7 +102,7 @@ def verdict(found: Report) -> list[str]:
     return sentences or [AHEAD]
 
 
-def ahead(found: Report, own: Way, other: Way) -> list[str]:
+def ahead(found: BenchReport, own: Way, other: Way) -> list[str]:
     """What the other one leads in, or is level with ours."""
     name, sentences = f"{other.name} in {other.quant}", []
     theirs, mine = median_speed(found.runs[other]), median_speed(found.runs[own])
@@ -115,20 +115,20 @@ def ahead(found: Report, own: Way, other: Way) -> list[str]:
     return sentences
 
 
-def gain(found: Report, way: Way) -> float | None:
+def gain(found: BenchReport, way: Way) -> float | None:
     """How many times as fast as the same engine's plain; None where that failed."""
     return lead(found.runs[way], found.own_plain(way))[0]
 
 
-def plain_ms(found: Report, way: Way) -> float:
+def plain_ms(found: BenchReport, way: Way) -> float:
     """Milliseconds that the same engine's plain takes for a token."""
     return 1000 / median_speed(found.own_plain(way) or found.runs[way])
 
 
-def read_prompts(file: Path) -> tuple[Prompt, ...]:
+def read_prompts(file: Path) -> tuple[BenchPrompt, ...]:
     """The prompts of a JSON file: a list of objects with a kind and a text."""
     try:
-        return msgspec.json.decode(file.read_bytes(), type=tuple[Prompt, ...])
+        return msgspec.json.decode(file.read_bytes(), type=tuple[BenchPrompt, ...])
     except (OSError, msgspec.DecodeError) as fault:
         raise UsageError(
             f"'{file}' has no prompts ({fault}).", hint="See benchmarks/texts/second_prompts.json"

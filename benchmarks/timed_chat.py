@@ -8,10 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter, thread_time
 from typing import Any  # Any: asyncio's selector, and what Textual draws
+from unittest.mock import patch
 
 from localspec.tui import app
 from localspec.tui.app import ChatApp
-from localspec.tui.control.feed import Engine
+from localspec.tui.chat.repetition import Repetition
+from localspec.tui.control import turns
+from localspec.tui.control.feed import ChatEngine
 
 
 @dataclass(slots=True)
@@ -28,14 +31,24 @@ class Frames:
         return max((*self.wall, *self.idle), default=0.0)
 
 
+class Watched(Repetition):
+    """Looks for repetition as the chat does, and finds none: texts for measuring repeat themselves, and are written to
+    their end."""
+
+    def add(self, text: str, *, in_code: bool) -> bool:
+        super().add(text, in_code=in_code)
+        return False
+
+
 class TimedChat(ChatApp):
     """A frame is what the screen's thread does between two looks for keys, if it draws."""
 
     CSS_PATH = str(Path(app.__file__).with_name("chat.tcss"))  # Textual looks beside the class
 
-    def __init__(self, make_engine: Callable[[], Engine], **kept: Any) -> None:
+    def __init__(self, make_engine: Callable[[], ChatEngine], **kept: Any) -> None:
         super().__init__(make_engine, **kept)
         self.frames, self.drawn = Frames(), False
+        patch.object(turns, "Repetition", Watched).start()
 
     def on_mount(self) -> None:
         loop: Any = asyncio.get_running_loop()

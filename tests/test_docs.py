@@ -18,7 +18,7 @@ from localspec.core.errors import LocalspecError
 from localspec.models.catalog import Catalog
 from localspec.tui.app import ChatApp
 from localspec.tui.keys.ids import known_ids
-from tests.support.help_pages import PAGE, ROOT, commands, with_help, without_help
+from tests.support.help_pages import PAGE, ROOT, commands, help_of, with_help, without_help
 
 PAGES = (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "tests" / "attacks" / "README.md")
 PIPE_LEFT = 141  # 128 + SIGPIPE, as shells count
@@ -56,6 +56,13 @@ def test_the_help_in_the_pages_is_what_the_program_prints():
 def test_every_command_has_its_help_in_the_pages():
     shown = re.findall(r"^\$ localspec ((?:[a-z][a-z-]* )*)--help$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(shown) == sorted(commands())
+
+
+def test_lists_of_commands_say_whole_sentences_in_80_columns():
+    """click cuts what is longer, and ends it with three dots."""
+    lists = {words: listed for words in commands() if (listed := help_of(words, columns=80).partition("Commands:")[2])}
+    assert {"", "config ", "history ", "remote "} == set(lists)
+    assert [words for words, listed in lists.items() if "..." in listed] == []
 
 
 def test_every_cell_about_pull_names_tests_that_there_are():

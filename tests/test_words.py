@@ -10,6 +10,7 @@ import ast
 import io
 import re
 import tokenize
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -76,6 +77,17 @@ def test_no_sentence_and_no_name_of_the_program_has_a_retired_word():
 def test_every_docstring_begins_with_its_subject_or_a_verb():
     found = {name(module): lines for module in PROGRAMS if (lines := beginnings(module.read_text(encoding="utf-8")))}
     assert found == {}
+
+
+def test_no_two_classes_have_one_name():
+    """Public ones; messages of a widget stand in its class, and are named with it: Sidebar.Chosen."""
+    names = Counter(
+        node.name
+        for module in PACKAGE
+        for node in ast.parse(module.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
 
 
 def test_the_checks_find_what_they_are_for():

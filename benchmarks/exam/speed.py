@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from benchmarks.program import Arguments, run, show
 from localspec.bench.formats import read_formats
 from localspec.bench.measure import measure
-from localspec.bench.prompts import GUIDE, Prompt
+from localspec.bench.prompts import GUIDE, BenchPrompt
 from localspec.core.requests import LoadRequest
 from localspec.runtime.draft_choice import check_threads
 from training.exam import questions
@@ -33,9 +33,9 @@ def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(words)
 
 
-def exam_prompts() -> tuple[Prompt, ...]:
+def exam_prompts() -> tuple[BenchPrompt, ...]:
     """Every phrasing of what the model must know."""
-    return tuple(Prompt(GUIDE, text) for question in questions.load().known for text in question.phrasings)
+    return tuple(BenchPrompt(GUIDE, text) for question in questions.load().known for text in question.phrasings)
 
 
 def main(words: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Literal  # Any: gguf is untyped
 from torch import Tensor
 
 from localspec.engine.arch import Arch
-from localspec.loading.sources import Source
+from localspec.loading.sources import TensorSource
 
 GgufFormat = Literal["F32", "Q8_0", "Q4_0"]
 
@@ -30,7 +30,7 @@ LAYER_NAMES = {
 EMBEDDING = "token_embd.weight"
 
 
-def write_gguf(file: Path, arch: Arch, source: Source, kind: GgufFormat, words: Path | None = None) -> int:
+def write_gguf(file: Path, arch: Arch, source: TensorSource, kind: GgufFormat, words: Path | None = None) -> int:
     """Writes the file, with the tokenizer and the chat template of the file `words`, if there is one.
 
     Returns the bytes of what a forward reads: all but an embedding of its own, of which it looks up a row.
@@ -83,7 +83,7 @@ def copy_tokenizer(writer: Any, reader: Any) -> None:
             writer.add_key_value(name, field.contents(), kind, inner[0] if inner else None)
 
 
-def tensors(arch: Arch, source: Source) -> Iterator[tuple[str, Tensor]]:
+def tensors(arch: Arch, source: TensorSource) -> Iterator[tuple[str, Tensor]]:
     """Tensors in llama.cpp's names and its order of rotary channels."""
     yield EMBEDDING, source.read("model.embed_tokens.weight")
     for index in range(arch.num_layers):

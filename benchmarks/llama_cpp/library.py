@@ -20,7 +20,7 @@ from benchmarks.llama_cpp.state import deepened
 from benchmarks.shapes.forwards import Work
 from localspec.core.errors import EngineError, UsageError
 from localspec.engine.arch import Arch
-from localspec.loading.sources import Source
+from localspec.loading.sources import TensorSource
 
 if TYPE_CHECKING:
     import numpy as np
@@ -128,7 +128,7 @@ class LlamaCpp:
 
     rivals: tuple[str, ...] = ()
 
-    def __init__(self, arch: Arch, source: Source, kind: GgufFormat, *, context: int, threads: int) -> None:
+    def __init__(self, arch: Arch, source: TensorSource, kind: GgufFormat, *, context: int, threads: int) -> None:
         import llama_cpp
 
         self.api: Any = llama_cpp

@@ -14,10 +14,10 @@ from typing import Any  # Any: JSON
 from urllib.request import Request, urlopen
 
 from benchmarks.server import PATIENCE, served
-from localspec.bench.report import PLAIN, Run, Way
+from localspec.bench.report import PLAIN, TimedRun, Way
 from localspec.core import processor
 from localspec.core.requests import Message
-from localspec.runtime.open_target import Opened
+from localspec.runtime.open_target import OpenTarget
 
 ENGINE = "llama-server"
 NGRAMS = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
@@ -28,18 +28,18 @@ class LlamaServer:
 
     failed, fault = False, ""
 
-    def __init__(self, opened: Opened, url: str, kind: str, name: str) -> None:
+    def __init__(self, opened: OpenTarget, url: str, kind: str, name: str) -> None:
         self.opened, self.url = opened, url
         threads = processor.physical_cores()
         self.way = Way(f"{ENGINE} {name}", "its own", opened.snapshot.stored_as, kind, ENGINE, threads)
         self.notes: list[str] = []
 
-    def answer(self, question: str, max_tokens: int) -> Run:
+    def answer(self, question: str, max_tokens: int) -> TimedRun:
         prompt = self.opened.prompter.chat([Message("user", question)])
         body = {"prompt": list(prompt), "n_predict": max_tokens, "temperature": 0, "cache_prompt": False}
         found = self._post({**body, "return_tokens": True})
         seconds = (found["timings"]["prompt_ms"] + found["timings"]["predicted_ms"]) / 1000
-        return Run(tuple(found["tokens"]), seconds)
+        return TimedRun(tuple(found["tokens"]), seconds)
 
     def _post(self, body: dict[str, Any]) -> dict[str, Any]:
         request = Request(f"{self.url}/completion", json.dumps(body).encode(), {"Content-Type": "application/json"})
@@ -48,7 +48,7 @@ class LlamaServer:
         return found
 
 
-def servers(opened: Opened, file: Path, program: Path, kind: str, closing: ExitStack) -> list[LlamaServer]:
+def servers(opened: OpenTarget, file: Path, program: Path, kind: str, closing: ExitStack) -> list[LlamaServer]:
     """A server for plain decoding and one for each look-up, all on this file; `closing` ends them."""
     found = []
     for name in (PLAIN, *NGRAMS):

@@ -98,7 +98,7 @@ def frames_without(piece: str, text: str, messages: int) -> list[float]:
 def read_arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = Arguments("pieces", __doc__)
     parser.add_argument("pieces", nargs="*", metavar="PIECE", help=f"what is taken out: {', '.join(NAMES)}; else each")
-    parser.add_argument("--text", choices=("long", "short"), default="long", help="what is written")
+    parser.add_argument("--text", choices=("long", "short", "code"), default="long", help="what is written")
     parser.add_argument("--messages", type=at_least(0), default=MESSAGES, metavar="N", help="in the chat before it")
     parser.add_argument("-r", "--rounds", type=at_least(1), default=ROUNDS, metavar="N", help="runs of each")
     parser.add_output()

@@ -16,7 +16,7 @@ from time import thread_time
 from benchmarks.pieces.cuts import take_out
 from benchmarks.timed_chat import TimedChat
 from localspec.core.events import Prefill
-from localspec.history import Chat, OpenChat, StoredMessage, Tree
+from localspec.history import OpenChat, StoredChat, StoredMessage, Tree
 from localspec.tui.markdown.pace import Pace
 from localspec.tui.terminal.timer import once
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -31,11 +31,13 @@ PROSE = (
 NESTED = "".join(
     f"{i}. item {i} of a list, with `code` in it\n   - inner one\n   - inner two, **bold**\n" for i in "123"
 )
-CODE = "```python\n" + "def step(self, k):\n    draft = self.drafter.draft(self.tokens, k)\n\n" * 12 + "```\n\n"
+STEP = "def step(self, k):\n    draft = self.drafter.draft(self.tokens, k)\n\n"
+CODE = f"```python\n{STEP * 12}```\n\n"
 TABLE = "| drafter | cost |\n|---|---|\n" + "| model | low |\n" * 3 + "\n"
 LONG = " ".join(f"word{i} and" for i in range(120)) + ".\n\n"
 SHORT = "".join(" ".join(f"bade{i * j % 97}" for j in range(24)) + ".\n\n" for i in range(12))
 TEXTS = {"long": PROSE * 2 + NESTED + "\n" + CODE + TABLE + LONG + NESTED.replace("1.", "-"), "short": SHORT}
+TEXTS["code"] = f"{PROSE}```python\n{STEP * 107}```\n"  # 321 lines: nine leaves
 
 
 class SteadyPace(Pace):
@@ -113,7 +115,7 @@ def past(count: int) -> OpenChat:
         )
         for n in range(1, count + 1)
     ]
-    return OpenChat(Chat("c", "a chat", "", "", "guide", None, None, count, False, count), Tree(said))
+    return OpenChat(StoredChat("c", "a chat", "", "", "guide", None, None, count, False, count), Tree(said))
 
 
 def main(piece: str, text: str, messages: str, fd: str) -> None:

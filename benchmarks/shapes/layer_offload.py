@@ -24,15 +24,15 @@ from localspec.core.weight_formats import ListedFormat, find_format
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import linear_maker
-from localspec.engine.offload import CopyIn, OnThread, Stream, Transfer, copying
+from localspec.engine.offload import CopyIn, LayerStream, LayerTransfer, OnThread, copying
 from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.footprint import SLOTS
 from localspec.loading.kernels import load_decoder
 from localspec.loading.offload import empty_copy, tensors
 from localspec.loading.plan import Plan
-from localspec.loading.sources import Memory, Reader
+from localspec.loading.sources import StateDictSource, WeightReader
 from localspec.loading.torch import Assembly, with_cache
-from localspec.loading.weight_cache import PackedCopy
+from localspec.loading.weight_cache import CachedWeights
 from localspec.models.checkpoint import open_snapshot
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Rate:
 
     bytes_per_second: int | None = None
 
-    def carry(self, num_bytes: int) -> Callable[[CopyIn], Transfer]:
+    def carry(self, num_bytes: int) -> Callable[[CopyIn], LayerTransfer]:
         """A transfer for layers of so many bytes."""
         assert self.bytes_per_second is not None
         seconds = num_bytes / self.bytes_per_second
@@ -70,7 +70,7 @@ def read_rate(written: str) -> Rate:
 
 
 def offloaded(
-    decoder: Decoder | PackedDecoder, resident: int, carry: Callable[[CopyIn], Transfer] = OnThread
+    decoder: Decoder | PackedDecoder, resident: int, carry: Callable[[CopyIn], LayerTransfer] = OnThread
 ) -> Decoder | PackedDecoder:
     """The same weights and context, the layers from `resident` on in memory that is not computed from."""
     if isinstance(decoder, Decoder):
@@ -85,10 +85,10 @@ def offloaded(
     return type(decoder)(type(model)(model.arch, packed, model.context, model.program))
 
 
-def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[CopyIn], Transfer]) -> Stream[L]:
+def elsewhere(layers: tuple[L, ...], first: int, carry: Callable[[CopyIn], LayerTransfer]) -> LayerStream[L]:
     slots = [empty_copy(layers[first], torch.empty_like) for _ in range(SLOTS)]
     copy_in = copying([tensors(layer) for layer in layers[first:]], [tensors(slot) for slot in slots], first)
-    return Stream(carry(copy_in), slots, first, len(layers))
+    return LayerStream(carry(copy_in), slots, first, len(layers))
 
 
 def throttled(copy_in: CopyIn, seconds: float) -> CopyIn:
@@ -102,16 +102,18 @@ def throttled(copy_in: CopyIn, seconds: float) -> CopyIn:
     return slowly
 
 
-def from_host(arch: Arch, source: Memory, kind: ListedFormat, *, resident: int, context: int, device: str) -> Decoder:
+def from_host(
+    arch: Arch, source: StateDictSource, kind: ListedFormat, *, resident: int, context: int, device: str
+) -> Decoder:
     """Layers from `resident` on in pinned main memory, as a GPU's loader has them."""
     maker = linear_maker(find_format(kind, device))
-    weights = drain(Assembly(arch, Reader(source), maker).weights(resident))
+    weights = drain(Assembly(arch, WeightReader(source), maker).weights(resident))
     return with_cache(arch, weights, maker, context)
 
 
 @contextmanager
 def from_disk(
-    shape: Shape, source: Memory, kind: ListedFormat, *, resident: int, context: int
+    shape: Shape, source: StateDictSource, kind: ListedFormat, *, resident: int, context: int
 ) -> Iterator[Decoder | PackedDecoder]:
     """A decoder loaded as any model is, from files that end with it: they lie where packed copies do, whose disk is
     the one that layers would come from."""
@@ -128,5 +130,5 @@ def from_disk(
             decoder.close()
         finally:
             if plan.packed:
-                copy = PackedCopy(snapshot, Blueprint(read_arch(snapshot.config), plan.packed), resident=resident)
+                copy = CachedWeights(snapshot, Blueprint(read_arch(snapshot.config), plan.packed), resident=resident)
                 copy.file().unlink(missing_ok=True)

@@ -32,7 +32,7 @@ from localspec.engine.arch import Arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.four_bit import library
 from localspec.engine.transformers_faults import keep_offline
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 from localspec.models.prequantised.stored_format import FOUR_BIT
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Watch:
     late: Callable[[], bool] = never
 
 
-def measure_shape(request: ShapeRequest, watch: Watch = Watch(), source: Memory | None = None) -> ShapeReport:
+def measure_shape(request: ShapeRequest, watch: Watch = Watch(), source: StateDictSource | None = None) -> ShapeReport:
     """Forwards of every method first; then, with `agree`, texts. `source`: the weights, if they are made already."""
     keep_offline()
     versions = check(request)
@@ -119,7 +119,7 @@ class Bench:
         self,
         request: ShapeRequest,
         kinds: tuple[ListedFormat, ...],
-        source: Memory,
+        source: StateDictSource,
         watch: Watch,
         held: ExitStack,
     ) -> None:
@@ -149,7 +149,7 @@ class Bench:
         mine = [*(self.ours(kind) for kind in kinds), *(self.as_theirs(kind, source) for kind in self.four_bits)]
         self.methods: list[Method] = [*mine, *self.engines.values(), *self.theirs]
 
-    def decoder(self, arch: Arch, source: Memory, kind: ListedFormat) -> Decoder | PackedDecoder:
+    def decoder(self, arch: Arch, source: StateDictSource, kind: ListedFormat) -> Decoder | PackedDecoder:
         """All in memory, or with offloaded layers."""
         context, cores, offload = self.request.context, self.request.cores, self.request.offload
         if offload is None:
@@ -205,7 +205,7 @@ class Bench:
         """Our 4-bit formats that transformers has too."""
         return [kind for kind in self.decoders if kind in FOUR_BIT and len(self.theirs) > 1]
 
-    def as_theirs(self, kind: ListedFormat, source: Memory) -> Ours:
+    def as_theirs(self, kind: ListedFormat, source: StateDictSource) -> Ours:
         """Ours with the head in 16 bits, as theirs is."""
         decoder, threads = self.decoders[kind], self.torch_threads(kind)
         assert isinstance(decoder, Decoder)

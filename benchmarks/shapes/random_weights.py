@@ -19,7 +19,7 @@ from localspec.engine.lengths import usual
 from localspec.engine.linear import linear_maker
 from localspec.loading.cpu import pack_source
 from localspec.loading.cpu_layout import Blueprint
-from localspec.loading.sources import Memory, Reader, Source
+from localspec.loading.sources import StateDictSource, TensorSource, WeightReader
 from localspec.loading.torch import Assembly, assemble_in, with_cache
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ def frequent_words(vocab_size: int) -> int:
     return lengths.first if lengths else vocab_size
 
 
-def random_tensors(shape: Shape, seed: int, device: str = "cpu") -> Memory:
+def random_tensors(shape: Shape, seed: int, device: str = "cpu") -> StateDictSource:
     """bfloat16, as checkpoints come: the same numbers for every format and every peer on a device. Words that a short
     draft head leaves out are rare, as in texts."""
     generator = torch.Generator(device).manual_seed(seed)
@@ -120,11 +120,11 @@ def random_tensors(shape: Shape, seed: int, device: str = "cpu") -> Memory:
 
     tensors = {name: tensor(size) for name, size in shape.tensors().items()}
     tensors["lm_head.weight"][frequent_words(shape.vocab_size) :] *= RARE
-    return Memory(tensors)
+    return StateDictSource(tensors)
 
 
 def make_decoder(
-    arch: Arch, source: Source, kind: ListedFormat, *, context: int, threads: int, device: str = "cpu"
+    arch: Arch, source: TensorSource, kind: ListedFormat, *, context: int, threads: int, device: str = "cpu"
 ) -> Decoder | PackedDecoder:
     if find_format(kind, device).is_packed:
         from localspec.engine.cpu import isa, program
@@ -132,13 +132,13 @@ def make_decoder(
         from localspec.engine.cpu.model import PackedModel
 
         engine = program.load(isa.choose())
-        weights = pack_source(Blueprint(arch, "int8" if kind == "int8" else "int4"), Reader(source), engine)
+        weights = pack_source(Blueprint(arch, "int8" if kind == "int8" else "int4"), WeightReader(source), engine)
         return PackedDecoder(PackedModel(arch, weights, context, engine, threads=threads))
-    return assemble_in(linear_maker(find_format(kind, device)), arch, Reader(source), context=context)
+    return assemble_in(linear_maker(find_format(kind, device)), arch, WeightReader(source), context=context)
 
 
-def with_head_kept(decoder: Decoder, source: Source, kind: ListedFormat) -> Decoder:
+def with_head_kept(decoder: Decoder, source: TensorSource, kind: ListedFormat) -> Decoder:
     """The same layers with the head in 16 bits, as transformers and --keep-head leave it."""
     maker = linear_maker(find_format(kind, decoder.device.type))
-    head = Assembly(decoder.arch, Reader(source), maker, keep_head=True).head(decoder.weights.embedding)
+    head = Assembly(decoder.arch, WeightReader(source), maker, keep_head=True).head(decoder.weights.embedding)
     return with_cache(decoder.arch, replace(decoder.weights, head=head), maker, decoder.context)

@@ -12,7 +12,7 @@ from benchmarks.shapes.random_weights import Shape
 from localspec.core.weight_formats import find_format
 from localspec.engine.four_bit import library
 from localspec.engine.linear import dtype_of
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 
 LARGE = 500_000_000  # weights: half the memory then
 
@@ -24,7 +24,14 @@ class TransformersForwards:
     rivals: tuple[str, ...] = ()
 
     def __init__(
-        self, shape: Shape, source: Memory, context: int, *, threads: int = 1, kind: str = "", device: str = "cpu"
+        self,
+        shape: Shape,
+        source: StateDictSource,
+        context: int,
+        *,
+        threads: int = 1,
+        kind: str = "",
+        device: str = "cpu",
     ) -> None:
         self.threads, kind = threads, kind or dense_kind(shape, device)
         self.name, self.vocab_size = f"transformers {kind}", shape.vocab_size
@@ -72,7 +79,7 @@ def dense_kind(shape: Shape, device: str) -> str:
     return "bf16" if shape.num_weights > LARGE or device != "cpu" else "fp32"
 
 
-def dense_model(shape: Shape, source: Memory, context: int, dtype: torch.dtype, device: str) -> Any:
+def dense_model(shape: Shape, source: StateDictSource, context: int, dtype: torch.dtype, device: str) -> Any:
     """The model in floats, without a copy where they have this type already."""
     from transformers import LlamaConfig, LlamaForCausalLM
     from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
@@ -85,7 +92,7 @@ def dense_model(shape: Shape, source: Memory, context: int, dtype: torch.dtype, 
     return model.eval()
 
 
-def quantised_model(shape: Shape, source: Memory, context: int, dtype: torch.dtype, device: str) -> Any:
+def quantised_model(shape: Shape, source: StateDictSource, context: int, dtype: torch.dtype, device: str) -> Any:
     """The model as transformers loads it with BitsAndBytesConfig: nf4, double quantisation, computed in `dtype`."""
     from transformers import BitsAndBytesConfig, LlamaConfig, LlamaForCausalLM
     from transformers.utils import logging

@@ -28,7 +28,7 @@ from localspec.engine.policy.named import Constant
 from localspec.engine.samplers import Greedy
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
@@ -123,11 +123,11 @@ class Theirs:
         return Writing(tuple(out[0, ids.shape[1] :].tolist()), seconds, forwards.count(layers))
 
 
-def silenced(source: Memory, exit_layer: int, shape: Shape) -> Memory:
+def silenced(source: StateDictSource, exit_layer: int, shape: Shape) -> StateDictSource:
     """The same weights, but that the layers from the exit on add nothing."""
     behind = {f"model.layers.{index}.{name}.weight" for index in range(exit_layer, shape.num_layers) for name in LAST}
     made = {name: torch.zeros_like(tensor) if name in behind else tensor for name, tensor in source.tensors.items()}
-    return Memory(made)
+    return StateDictSource(made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Race:
     """The settings common to all runs: a shape's weights, a draft length, a number of tokens, a device."""
 
     shape: Shape
-    source: Memory
+    source: StateDictSource
     exit_layer: int
     k: int
     max_tokens: int

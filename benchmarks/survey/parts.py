@@ -14,7 +14,7 @@ from benchmarks.shapes.report import ShapeReport, forward_table, ratio_text, tex
 from benchmarks.survey.early_exit import Race, contenders, table
 from localspec.bench.tables import markdown
 from localspec.core.weight_formats import ListedFormat
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 
 WIDTHS = (1, 2, 4, 5, 6, 8, 9, 16, 17)  # 5 and 6, 8 and 9, 16 and 17: where bitsandbytes' fused products may end
 TURNS = 9  # of every figure at most, while there is time
@@ -31,7 +31,7 @@ class Survey:
     shape: str
     device: str
     threads: int
-    source: Memory
+    source: StateDictSource
     watch: Watch
 
     @property

@@ -15,11 +15,11 @@ import msgspec
 
 from localspec.hub.records import (
     Access,
-    Answer,
     AnyAsk,
     AskPull,
     DraftOffer,
     Go,
+    HubAnswer,
     Licence,
     Progress,
     PullPlan,
@@ -46,7 +46,7 @@ def progress(step: int) -> Progress:
     return Progress("", "downloading", done, TOTAL, bytes_per_second=rate, eta_s=(TOTAL - done) / rate)
 
 
-def say(answer: Answer) -> None:
+def say(answer: HubAnswer) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(answer) + b"\n")
     sys.stdout.buffer.flush()
 

@@ -33,7 +33,7 @@ from localspec.engine.session import Session
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.prompt import Prompter
 from localspec.runtime.model import Model
-from localspec.runtime.parts import Parts
+from localspec.runtime.parts import ModelParts
 from localspec.runtime.ready_drafter import Drafting
 from localspec.runtime.slots import Slots
 
@@ -82,7 +82,7 @@ def open_forced(request: LoadRequest) -> Generator[Loading | Ready, None, Slots]
     )
     yield ready
     model = Model(
-        Parts(
+        ModelParts(
             ready,
             prompter,
             session,

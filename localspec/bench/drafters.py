@@ -15,13 +15,13 @@ from localspec.engine.generic_arch import read_any
 from localspec.models.catalog import DraftEntry, Entry
 from localspec.runtime.draft_choice import requested, swept
 from localspec.runtime.known_pairs import pulled_draft
-from localspec.runtime.open_target import Opened, swept_key
+from localspec.runtime.open_target import OpenTarget, swept_key
 
 AUTO = "auto"
 Named = tuple[str, AskedDraft]
 
 
-def usable(opened: Opened, asked: AskedDraft) -> list[Named]:
+def usable(opened: OpenTarget, asked: AskedDraft) -> list[Named]:
     """Plain first. For "auto" then look-up, the early exit that a sweep or models.toml knows, the draft models of
     models.toml and of a pull, and `auto` itself where it is more than look-up."""
     if asked != AUTO:
@@ -34,12 +34,12 @@ def usable(opened: Opened, asked: AskedDraft) -> list[Named]:
     return [plain, (LOOKUP.label(""), LOOKUP.name), *found.items(), *mixed]
 
 
-def can_draft(opened: Opened) -> bool:
+def can_draft(opened: OpenTarget) -> bool:
     """Whether the target's state can be rolled back."""
     return read_any(opened.snapshot.config).can_rewind
 
 
-def own(opened: Opened) -> list[Named]:
+def own(opened: OpenTarget) -> list[Named]:
     """The early exit that a sweep found, and the draft model that came with a pull."""
     found = swept(recall(swept_key(opened)), opened.entry, opened.snapshot)
     pulled = None if opened.entry.draft else pulled_draft(opened.entry, opened.catalog)

@@ -16,8 +16,8 @@ import torch
 from localspec.bench.drafters import AUTO, can_draft, usable
 from localspec.bench.machine import describe_machine
 from localspec.bench.progress import Tell, Warn, loading, shares, silent
-from localspec.bench.prompts import QUESTIONS, Prompt, prompts_for
-from localspec.bench.report import OURS, PLAIN, Key, Report, Run, Way
+from localspec.bench.prompts import QUESTIONS, BenchPrompt, prompts_for
+from localspec.bench.report import OURS, PLAIN, BenchReport, Key, TimedRun, Way
 from localspec.bench.turns import rotated
 from localspec.core.drain import drain
 from localspec.core.errors import DoesNotFit, IncompatiblePair, NotDownloaded
@@ -31,7 +31,7 @@ from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.drafter_setup import attach
 from localspec.runtime.model import Model
 from localspec.runtime.open import open_target
-from localspec.runtime.open_target import Opened
+from localspec.runtime.open_target import OpenTarget
 
 
 class Contender(Protocol):
@@ -42,7 +42,7 @@ class Contender(Protocol):
     fault: str
     notes: list[str]
 
-    def answer(self, question: str, max_tokens: int) -> Run: ...
+    def answer(self, question: str, max_tokens: int) -> TimedRun: ...
 
 
 @dataclass(slots=True)
@@ -57,7 +57,7 @@ class Ours:
     fault: str = ""
     notes: list[str] = field(default_factory=list)
 
-    def answer(self, question: str, max_tokens: int) -> Run:
+    def answer(self, question: str, max_tokens: int) -> TimedRun:
         torch.set_num_threads(self.torch_threads)
         self.model.forget()
         ids: list[int] = []
@@ -70,7 +70,7 @@ class Ours:
                     self.notes.append(message)
                 case Done():
                     stats = event.stats
-        return Run(tuple(ids), (stats.prompt_ms + stats.predicted_ms) / 1000, stats)
+        return TimedRun(tuple(ids), (stats.prompt_ms + stats.predicted_ms) / 1000, stats)
 
     def request(self, question: str, max_tokens: int) -> GenerateRequest:
         """The question in the chat template, or as text to continue where the model has none."""
@@ -84,13 +84,13 @@ def measure(  # noqa: PLR0913 - the words of the command line, and who hears
     load: LoadRequest,
     *,
     formats: Sequence[str] = (),
-    prompts: Sequence[Prompt] | None = None,
+    prompts: Sequence[BenchPrompt] | None = None,
     max_tokens: int = 64,
     repeats: int = 3,
     against: str | None = None,
     tell: Tell = silent,
     warn: Warn = silent,
-) -> Report:
+) -> BenchReport:
     """Plain decoding first, then each drafter that the model can use, in every format; with "transformers", that too.
 
     `formats`: () for the one of `load`; where that is left open and there is a peer, fp32 beside it. `prompts`: None
@@ -110,16 +110,16 @@ def measure(  # noqa: PLR0913 - the words of the command line, and who hears
 
 
 def report(
-    opened: Opened,
+    opened: OpenTarget,
     contenders: Sequence[Contender],
-    runs: dict[Way, dict[Key, Run]],
+    runs: dict[Way, dict[Key, TimedRun]],
     max_tokens: int,
     repeats: int,
     notes: tuple[str, ...] = (),
-) -> Report:
+) -> BenchReport:
     """The runs, with what the contenders became."""
     own = dict.fromkeys(one.way.quant for one in contenders if one.way.engine == OURS)
-    return Report(
+    return BenchReport(
         one_line(opened.entry.name),
         " and ".join(own),
         max_tokens,
@@ -134,7 +134,7 @@ def report(
 
 def open_targets(
     request: LoadRequest, formats: Sequence[str], tell: Tell, *, compared: bool
-) -> tuple[tuple[Opened, ...], tuple[str, ...]]:
+) -> tuple[tuple[OpenTarget, ...], tuple[str, ...]]:
     """The target in every format, and a sentence about a format that was not asked for and does not fit."""
     if formats:
         return tuple(drain(open_target(request.in_format(name)), loading(tell)) for name in formats), ()
@@ -148,7 +148,7 @@ def open_targets(
 
 
 def gather(
-    targets: Sequence[Opened], load: LoadRequest, against: str | None, tell: Tell = silent
+    targets: Sequence[OpenTarget], load: LoadRequest, against: str | None, tell: Tell = silent
 ) -> tuple[list[Contender], list[str]]:
     """Ours in every format, then the peer's; and sentences about drafters that the user did not name and that cannot
     draft here."""
@@ -172,7 +172,7 @@ def gather(
     return contenders, refused
 
 
-def ours(opened: Opened, name: str, choice: AskedDraft, k: DraftLength) -> Ours:
+def ours(opened: OpenTarget, name: str, choice: AskedDraft, k: DraftLength) -> Ours:
     """The contender, with the notices of its loading: that its drafter cannot draft, say."""
     heard: list[Loading | Notice | Ready] = []
     model = drain(attach(opened, choice, k), heard.append)
@@ -186,7 +186,7 @@ def ours(opened: Opened, name: str, choice: AskedDraft, k: DraftLength) -> Ours:
     return Ours(way, model, threads, off and name != PLAIN, notes=notices)
 
 
-def torch_threads(opened: Opened) -> int:
+def torch_threads(opened: OpenTarget) -> int:
     """One beside the CPU engine's own, as `resident.set_threads` has it."""
     return 1 if opened.plan.packed else opened.threads
 
@@ -198,14 +198,14 @@ def named(name: str, spec: SpecCard) -> str:
     return table.together(table.label(DraftRequest(spec.kind, str(spec.exit_layer))), spec.lookup)
 
 
-def only_plain(opened: Opened) -> Notice:
+def only_plain(opened: OpenTarget) -> Notice:
     """The warning that there is one row to come."""
     name = one_line(opened.entry.name)
     message = f"{name} cannot be drafted for, since its state cannot be rolled back: only plain decoding is measured."
     return Notice("info", "no_drafter", message, "Nothing is compared.")
 
 
-def notes(opened: Opened, asked: AskedDraft, contenders: list[Contender]) -> tuple[str, ...]:
+def notes(opened: OpenTarget, asked: AskedDraft, contenders: list[Contender]) -> tuple[str, ...]:
     """Notes for the reader of the table, a sentence each."""
     found = [one_line(f"{one.way.name}: {note}") for one in contenders for note in one.notes]
     if any(one.way.engine != OURS for one in contenders):
@@ -225,10 +225,10 @@ def interleave(
     repeats: int,
     tell: Callable[[float], None],
     prompts: Sequence[str] = QUESTIONS,
-) -> dict[Way, dict[Key, Run]]:
+) -> dict[Way, dict[Key, TimedRun]]:
     """Runs by way and (prompt, repeat), without those who fell. The order turns with every prompt, so that a slow
     minute hits all."""
-    runs: dict[Way, dict[Key, Run]] = {contender.way: {} for contender in contenders}
+    runs: dict[Way, dict[Key, TimedRun]] = {contender.way: {} for contender in contenders}
     answers, done = (1 + repeats * len(prompts)) * len(contenders), count(1)
     tell(0.0)
     for contender in contenders:  # warm-up, not counted

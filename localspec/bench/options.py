@@ -13,7 +13,7 @@ from localspec.bench import plots
 from localspec.bench.formats import read_formats
 from localspec.bench.measure import measure
 from localspec.bench.progress import Tell, Warn
-from localspec.bench.report import Report
+from localspec.bench.report import BenchReport
 from localspec.bench.sweep import SweepReport, axis, sweep
 from localspec.core.errors import UsageError
 from localspec.core.requests import LOAD_OPTIONS, LoadRequest, draft_length
@@ -23,7 +23,7 @@ from localspec.runtime.draft_choice import check_threads
 NOT_SWEPT = {"against": "--against", "formats": "--format"}
 
 
-def run_bench(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn) -> Report | SweepReport:
+def run_bench(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn) -> BenchReport | SweepReport:
     """`asked`: the options that stand on the command line; `given`: all, defaults too."""
     check_threads(given["threads"])
     if given["plot"]:
@@ -31,7 +31,7 @@ def run_bench(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn)
     return run_sweep(asked, given, tell) if given["sweep"] else run_comparison(asked, given, tell, warn)
 
 
-def run_comparison(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn) -> Report:
+def run_comparison(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn) -> BenchReport:
     return measure(
         load_request(given),
         formats=formats(asked, given),
@@ -56,11 +56,11 @@ def run_sweep(asked: set[str], given: Mapping[str, Any], tell: Tell) -> SweepRep
     )
 
 
-def draw(report: Report | SweepReport, file: Path | None) -> None:
+def draw(report: BenchReport | SweepReport, file: Path | None) -> None:
     """The picture that was asked for, once the table is printed."""
     if isinstance(report, SweepReport) and file:
         report.draw(file)
-    elif isinstance(report, Report) and file:
+    elif isinstance(report, BenchReport) and file:
         plots.draw_groups(report.speeds(), report.title, file)
 
 

@@ -13,7 +13,7 @@ GUIDE: Final = "guide"  # the model that knows of nothing but localspec
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class BenchPrompt:
     """`kind` is the row that it counts in."""
 
     kind: Kind
@@ -56,23 +56,29 @@ ORDER = """Hello, this is Lena Fuchs, customer 4471. I would like three boxes of
 of the white ones, 10 by 10. Please deliver to 12 Harbour Street, Emden, on Thursday if you can. My number is
 0170 555 019."""
 
-PROMPTS: tuple[Prompt, ...] = (
-    Prompt("chat", "What should I pack for a weekend of walking in the hills in October?"),
-    Prompt("chat", "My tomato plants have yellow leaves at the bottom. What could be the reason, and what can I do?"),
-    Prompt("story", "Write a short story about a lighthouse keeper who finds a letter in a bottle."),
-    Prompt("story", "Tell me a bedtime story about a small robot that is afraid of the dark."),
-    Prompt("code", "Write a Python function that returns the longest word of a sentence, and show how it is used."),
-    Prompt("code", f"Add type hints and a docstring to this function, and close the file:\n\n{FUNCTION}"),
-    Prompt("edit", f"Correct the mistakes in this text and change nothing else:\n\n{LETTER}"),
-    Prompt("edit", f"Rename the function to load_amounts and f to file. Print the whole code:\n\n{FUNCTION}"),
-    Prompt("summary", f"Summarise this text in two sentences:\n\n{REPORT}"),
-    Prompt("summary", f"Summarise these minutes as a list of decisions:\n\n{MINUTES}"),
-    Prompt("extraction", f"List every name, number and date in this mail, one a line:\n\n{MAIL}"),
-    Prompt("extraction", f"Who does what until when? Quote the words of the minutes:\n\n{MINUTES}"),
-    Prompt("JSON", f"Write this order as JSON with customer, name, address, day and items:\n\n{ORDER}"),
-    Prompt("JSON", f"Write this mail as JSON with sender, recipient, complaint, invoice, address and hours:\n\n{MAIL}"),
-    Prompt("translation", f"Translate into French:\n\n{ORDER}"),
-    Prompt("translation", f"Translate into Spanish:\n\n{REPORT}"),
+PROMPTS: tuple[BenchPrompt, ...] = (
+    BenchPrompt("chat", "What should I pack for a weekend of walking in the hills in October?"),
+    BenchPrompt(
+        "chat", "My tomato plants have yellow leaves at the bottom. What could be the reason, and what can I do?"
+    ),
+    BenchPrompt("story", "Write a short story about a lighthouse keeper who finds a letter in a bottle."),
+    BenchPrompt("story", "Tell me a bedtime story about a small robot that is afraid of the dark."),
+    BenchPrompt(
+        "code", "Write a Python function that returns the longest word of a sentence, and show how it is used."
+    ),
+    BenchPrompt("code", f"Add type hints and a docstring to this function, and close the file:\n\n{FUNCTION}"),
+    BenchPrompt("edit", f"Correct the mistakes in this text and change nothing else:\n\n{LETTER}"),
+    BenchPrompt("edit", f"Rename the function to load_amounts and f to file. Print the whole code:\n\n{FUNCTION}"),
+    BenchPrompt("summary", f"Summarise this text in two sentences:\n\n{REPORT}"),
+    BenchPrompt("summary", f"Summarise these minutes as a list of decisions:\n\n{MINUTES}"),
+    BenchPrompt("extraction", f"List every name, number and date in this mail, one a line:\n\n{MAIL}"),
+    BenchPrompt("extraction", f"Who does what until when? Quote the words of the minutes:\n\n{MINUTES}"),
+    BenchPrompt("JSON", f"Write this order as JSON with customer, name, address, day and items:\n\n{ORDER}"),
+    BenchPrompt(
+        "JSON", f"Write this mail as JSON with sender, recipient, complaint, invoice, address and hours:\n\n{MAIL}"
+    ),
+    BenchPrompt("translation", f"Translate into French:\n\n{ORDER}"),
+    BenchPrompt("translation", f"Translate into Spanish:\n\n{REPORT}"),
 )
 
 QUESTIONS = (
@@ -87,6 +93,6 @@ QUESTIONS = (
 )
 
 
-def prompts_for(key: str) -> tuple[Prompt, ...]:
+def prompts_for(key: str) -> tuple[BenchPrompt, ...]:
     """One prompt of every kind; for the built-in guide its own questions."""
-    return tuple(Prompt(GUIDE, text) for text in QUESTIONS) if key == GUIDE else PROMPTS[::2]
+    return tuple(BenchPrompt(GUIDE, text) for text in QUESTIONS) if key == GUIDE else PROMPTS[::2]

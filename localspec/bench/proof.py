@@ -17,7 +17,7 @@ from torch import Tensor
 
 from localspec.bench.drafters import AUTO, Named, usable
 from localspec.bench.progress import Tell, loading, shares, silent
-from localspec.bench.prompts import Prompt, prompts_for
+from localspec.bench.prompts import BenchPrompt, prompts_for
 from localspec.bench.proof_report import Difference, Proof, ProofRow
 from localspec.bench.report import PLAIN, difference
 from localspec.core.drain import drain
@@ -35,7 +35,7 @@ from localspec.engine.sampling import Sampling, gumbel_noise, penalise
 from localspec.engine.session import Session
 from localspec.runtime.drafter_setup import chosen, make_drafting
 from localspec.runtime.open import open_target
-from localspec.runtime.open_target import Opened
+from localspec.runtime.open_target import OpenTarget
 from localspec.runtime.ready_drafter import Drafting
 
 LENGTHS = (1, 4, 2, 8, 3, 16, 5)  # of a draft, by turns: kernels differ by the width of a forward
@@ -84,7 +84,7 @@ class Case:
 class Prover:
     """An open target, its cases and their plain text. `done` of `total` answers are written."""
 
-    opened: Opened
+    opened: OpenTarget
     cases: tuple[Case, ...]
     max_tokens: int
     total: int
@@ -171,7 +171,7 @@ def prove(
     *,
     num_prompts: int = 8,
     max_tokens: int = 64,
-    prompts: Sequence[Prompt] | None = None,
+    prompts: Sequence[BenchPrompt] | None = None,
     tell: Tell = silent,
 ) -> Proof:
     """Every drafter on every prompt. More prompts than there are begin again, with other seeds."""
@@ -205,7 +205,7 @@ def proven(prover: Prover, named: Named, load: LoadRequest) -> ProofRow | str:
         drafting.close()
 
 
-def cases_of(opened: Opened, prompts: Sequence[Prompt]) -> Iterator[Case]:
+def cases_of(opened: OpenTarget, prompts: Sequence[BenchPrompt]) -> Iterator[Case]:
     """Each prompt greedily, and with a seed of its own at temperature 1, where little is certain."""
     prompter, usable_ids = opened.prompter, opened.prompter.num_ids
     for index, prompt in enumerate(prompts):

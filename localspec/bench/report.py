@@ -34,7 +34,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TimedRun:
     """One answer: its ids and how long it took; `stats` where the engine is ours."""
 
     ids: tuple[int, ...]
@@ -47,7 +47,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BenchRow:
     """One way's medians; `_spread` is the median absolute deviation. No figures where it failed.
 
     `speedup`: over the first row; `times_own_plain`: over the same engine's plain in the same format; `times_theirs`:
@@ -91,7 +91,7 @@ class KindRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BenchReport:
     """All runs of a measurement, by way and (prompt, repeat); the first way is plain decoding.
 
     `failed` names those that went on without their drafter, `faults` those that did not go on, and why; `notes` are
@@ -103,18 +103,20 @@ class Report:
     max_tokens: int
     repeats: int
     machine: dict[str, str]
-    runs: dict[Way, dict[Key, Run]]
+    runs: dict[Way, dict[Key, TimedRun]]
     failed: frozenset[Way] = frozenset()
     faults: dict[Way, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
 
-    def rows(self) -> list[Row]:
-        fallen = [Row(f"{way.name} (failed: {why})", way.k, way.quant, way.threads) for way, why in self.faults.items()]
+    def rows(self) -> list[BenchRow]:
+        fallen = [
+            BenchRow(f"{way.name} (failed: {why})", way.k, way.quant, way.threads) for way, why in self.faults.items()
+        ]
         return [*map(self.row, self.runs), *fallen]
 
     @property
-    def first(self) -> dict[Key, Run]:
+    def first(self) -> dict[Key, TimedRun]:
         return next(iter(self.runs.values()))
 
     @property
@@ -123,11 +125,11 @@ class Report:
         stats = [run.stats for runs in self.runs.values() for run in runs.values() if run.stats is not None]
         return max((one.bandwidth_peak_gbs for one in stats if one.bandwidth_peak_gbs is not None), default=None)
 
-    def row(self, way: Way) -> Row:
+    def row(self, way: Way) -> BenchRow:
         runs, plain = self.runs[way], self.own_plain(way)
         several = sum(one.kind == PLAIN for one in self.runs) > 1
         stats = [run.stats for run in runs.values() if run.stats is not None]
-        return Row(
+        return BenchRow(
             f"{way.name} (failed: decoded plain)" if way in self.failed else way.name,
             way.k,
             way.quant,
@@ -145,7 +147,7 @@ class Report:
             same(runs, self.first if way.kind == PLAIN or plain is None else plain),
         )
 
-    def own_plain(self, way: Way) -> dict[Key, Run] | None:
+    def own_plain(self, way: Way) -> dict[Key, TimedRun] | None:
         """Plain decoding by this engine in the same format; None where that failed."""
         own = [one for one in self.runs if (one.engine, one.quant, one.kind) == (way.engine, way.quant, PLAIN)]
         return self.runs[own[0]] if own else None
@@ -155,7 +157,7 @@ class Report:
         kinds = list(dict.fromkeys(self.kinds))
         return [self.only(kind).kind_row(kind, way) for kind in kinds for way in self.runs] if len(kinds) > 1 else []
 
-    def only(self, kind: str) -> Report:
+    def only(self, kind: str) -> BenchReport:
         """The same report about the prompts of one kind."""
         chosen = {index for index, one in enumerate(self.kinds) if one == kind}
         runs = {way: {key: run for key, run in all.items() if key[0] in chosen} for way, all in self.runs.items()}
@@ -166,7 +168,7 @@ class Report:
         times = None if way.kind == PLAIN else lead(self.runs[way], self.own_plain(way))[0]
         return KindRow(kind, row.method, way.k, way.quant, row.tokens_per_second or 0.0, times, row.acceptance)
 
-    def rival(self, way: Way) -> dict[Key, Run] | None:
+    def rival(self, way: Way) -> dict[Key, TimedRun] | None:
         """Finds another engine's runs of the same kind: in the same format, or in its fastest."""
         others = [one for one in self.runs if way.engine == OURS != one.engine and one.kind == way.kind]
         alike = [one for one in others if one.quant == way.quant] or others
@@ -211,14 +213,14 @@ def middle(values: Sequence[float]) -> tuple[float, float]:
     return median(values), spread(values)
 
 
-def lead(runs: dict[Key, Run], others: dict[Key, Run] | None) -> tuple[float | None, float | None]:
+def lead(runs: dict[Key, TimedRun], others: dict[Key, TimedRun] | None) -> tuple[float | None, float | None]:
     """How many times as fast as others, prompt by prompt; nothing where there are none."""
     if others is None:
         return None, None
     return middle([run.tokens_per_second / others[key].tokens_per_second for key, run in runs.items()])
 
 
-def median_speed(runs: dict[Key, Run]) -> float:
+def median_speed(runs: dict[Key, TimedRun]) -> float:
     return median(run.tokens_per_second for run in runs.values())
 
 
@@ -246,7 +248,7 @@ def pooled_tokens_per_round(stats: Sequence[Stats]) -> float | None:
     return sum(one.predicted_n for one in stats) / rounds if rounds else None
 
 
-def same(runs: dict[Key, Run], plain: dict[Key, Run]) -> str:
+def same(runs: dict[Key, TimedRun], plain: dict[Key, TimedRun]) -> str:
     """How many answers equal plain's token for token, and where the first difference is."""
     positions = [difference(run.ids, plain[key].ids) for key, run in runs.items()]
     differing = [position for position in positions if position is not None]
@@ -262,7 +264,7 @@ def difference(left: Sequence[int], right: Sequence[int]) -> int | None:
     return None if len(left) == len(right) else min(len(left), len(right))
 
 
-def table(rows: Sequence[Row]) -> list[list[str]]:
+def table(rows: Sequence[BenchRow]) -> list[list[str]]:
     """A line for every row; what is compared with more than one plain has columns only where there is such."""
     compared = {"× own plain", "× theirs"}
     lines = [cells(row) for row in rows]
@@ -270,7 +272,7 @@ def table(rows: Sequence[Row]) -> list[list[str]]:
     return [names, *([line[name] for name in names] for line in lines)]
 
 
-def cells(row: Row) -> dict[str, str]:
+def cells(row: BenchRow) -> dict[str, str]:
     """What each column says."""
     peak = f" of {row.peak_gbs:.1f}" if row.peak_gbs else ""
     return {

@@ -17,8 +17,8 @@ from localspec.bench import plots
 from localspec.bench.measure import interleave, names, ours, report
 from localspec.bench.plots import Curve, Point
 from localspec.bench.progress import Tell, loading, shares, silent
-from localspec.bench.prompts import Prompt, prompts_for
-from localspec.bench.report import PLAIN, Report, Row
+from localspec.bench.prompts import BenchPrompt, prompts_for
+from localspec.bench.report import PLAIN, BenchReport, BenchRow
 from localspec.core import calibration
 from localspec.core.drain import drain
 from localspec.core.errors import UsageError
@@ -28,9 +28,9 @@ from localspec.core.sanitize import one_line
 from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.runtime.draft_choice import choose, requested
 from localspec.runtime.open import open_target
-from localspec.runtime.open_target import Opened, swept_key
+from localspec.runtime.open_target import OpenTarget, swept_key
 
-Setting = Literal["exit-layer", "k"]
+SweptSetting = Literal["exit-layer", "k"]
 Tried = tuple[int, DraftLength]  # exit layer and draft length
 TITLES: Final = {"exit-layer": "exit layer", "k": "draft length"}
 LENGTHS: Final[tuple[DraftLength, ...]] = (1, 2, 3, 4, 6, 8, "auto")
@@ -42,7 +42,7 @@ HINT: Final = "Try: --sweep exit-layer, --sweep exit-layer=2:8:2, or --sweep k"
 class Axis:
     """A setting and its values; none means the usual ones."""
 
-    setting: Setting
+    setting: SweptSetting
     values: tuple[int, ...] = ()
 
     def exit_layers(self, layers: int) -> list[int]:
@@ -61,7 +61,7 @@ def axis(words: str) -> Axis:
     found = re.fullmatch(r"(exit-layer|k)(?:=(\d{1,4}):(\d{1,4})(?::(\d{1,4}))?)?", words)
     if not found:
         raise UsageError(f"--sweep does not know '{words}'.", hint=HINT)
-    setting: Setting = "k" if found[1] == "k" else "exit-layer"
+    setting: SweptSetting = "k" if found[1] == "k" else "exit-layer"
     if found[2] is None:
         return Axis(setting)
     values = tuple(range(int(found[2]), int(found[3]) + 1, max(int(found[4] or 1), 1)))
@@ -73,7 +73,7 @@ def axis(words: str) -> Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class BestExit:
     """The fastest early exit; `remembered` is whether `--draft auto` will use it from now on, `overruled` that it will
     not because models.toml names another drafter."""
 
@@ -89,8 +89,8 @@ class SweepReport:
     """A report for every setting that was swept, in order. `best` None: plain decoding was fastest."""
 
     curves: tuple[Curve, ...]
-    reports: tuple[Report, ...]
-    best: Best | None
+    reports: tuple[BenchReport, ...]
+    best: BestExit | None
 
     def to_markdown(self) -> str:
         tables = [one.to_markdown() for one in self.reports]
@@ -130,7 +130,7 @@ def sweep(
     load: LoadRequest,
     axes: Sequence[Axis],
     *,
-    prompts: Sequence[Prompt] | None = None,
+    prompts: Sequence[BenchPrompt] | None = None,
     max_tokens: int = 64,
     repeats: int = 3,
     tell: Tell = silent,
@@ -142,7 +142,7 @@ def sweep(
     texts = [prompt.text for prompt in (prompts_for(opened.entry.key) if prompts is None else prompts)]
     layers, best = opened.target.arch.num_layers, auto_now(opened)
     layer, length, gain = asked or (best[0] if best else max(layers // 4, 1)), k, 1.0
-    curves, reports = list[Curve](), list[Report]()
+    curves, reports = list[Curve](), list[BenchReport]()
     for one in sorted(axes, key=lambda one: one.setting):
         if one.setting == "exit-layer":
             tried = [(exit_layer, length) for exit_layer in one.exit_layers(layers)]
@@ -160,7 +160,7 @@ def sweep(
     return SweepReport(tuple(curves), tuple(reports), remember(opened, layer, length, gain))
 
 
-def refuse(settings: set[Setting], count: int, asked: int | None, k: DraftLength) -> None:
+def refuse(settings: set[SweptSetting], count: int, asked: int | None, k: DraftLength) -> None:
     """A setting is swept or given, and a draft that is swept has a token at least."""
     if len(settings) < count:
         raise UsageError("--sweep has the same setting twice.", hint=HINT)
@@ -180,7 +180,7 @@ def exit_asked(draft: AskedDraft) -> int | None:
     return int(asked.argument) if asked.argument else None
 
 
-def auto_now(opened: Opened) -> Tried | None:
+def auto_now(opened: OpenTarget) -> Tried | None:
     """The exit layer and draft length that `--draft auto` has now; None where it drafts otherwise or not at all."""
     known = calibration.recall(swept_key(opened))
     choice = choose("auto", opened.entry, opened.snapshot, opened.catalog, known)
@@ -188,13 +188,13 @@ def auto_now(opened: Opened) -> Tried | None:
 
 
 def measured(
-    opened: Opened,
+    opened: OpenTarget,
     tried: Sequence[Tried],
     prompts: Sequence[str],
     max_tokens: int,
     repeats: int,
     tell: Tell,
-) -> Report:
+) -> BenchReport:
     contenders = [ours(opened, PLAIN, "off", "auto")]
     contenders += [ours(opened, f"early exit {layer}", EarlyExit(layer), k) for layer, k in tried]
     runs = interleave(contenders, max_tokens, repeats, shares(tell, names(contenders)), prompts)
@@ -202,14 +202,14 @@ def measured(
     return report(opened, contenders, runs, max_tokens, repeats, tuple(dict.fromkeys(fell)))
 
 
-def curve_of(setting: Setting, tried: Sequence[Tried], found: Report) -> Curve:
+def curve_of(setting: SweptSetting, tried: Sequence[Tried], found: BenchReport) -> Curve:
     plain, *ways = found.runs
     values = [name(setting, one, tried[0]) for one in tried]
     points = [point(value, found.row(way), failed=way in found.failed) for value, way in zip(values, ways, strict=True)]
     return Curve(TITLES[setting], tuple(points), found.row(plain).tokens_per_second or 0.0)
 
 
-def name(setting: Setting, one: Tried, usual: Tried) -> str:
+def name(setting: SweptSetting, one: Tried, usual: Tried) -> str:
     """The value of the setting, and of the other one where that is not as usual."""
     (layer, k), (usual_layer, usual_k) = one, usual
     if setting == "exit-layer":
@@ -217,12 +217,12 @@ def name(setting: Setting, one: Tried, usual: Tried) -> str:
     return str(k) if layer == usual_layer else f"{k} at {layer}"
 
 
-def point(value: str, row: Row, *, failed: bool) -> Point:
+def point(value: str, row: BenchRow, *, failed: bool) -> Point:
     speed, spread = row.tokens_per_second or 0.0, row.tokens_per_second_spread or 0.0
     return Point(value, speed, spread, row.speedup or 0.0, row.acceptance, failed)
 
 
-def remember(opened: Opened, layer: int, k: DraftLength, speedup: float) -> Best | None:
+def remember(opened: OpenTarget, layer: int, k: DraftLength, speedup: float) -> BestExit | None:
     """Saves the draft length and the exit layer for `auto`; if nothing beats plain decoding, it deletes what was
     saved."""
     key = swept_key(opened)
@@ -231,4 +231,4 @@ def remember(opened: Opened, layer: int, k: DraftLength, speedup: float) -> Best
         return None
     kept = calibration.remember(key, exit_layer=layer, k=k)
     used = kept and auto_now(opened) == (layer, k)
-    return Best(layer, k, speedup, remembered=used, overruled=kept and not used)
+    return BestExit(layer, k, speedup, remembered=used, overruled=kept and not used)

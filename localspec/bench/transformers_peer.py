@@ -19,7 +19,7 @@ from typing import Any  # Any: transformers is untyped
 import torch
 
 from localspec.bench.prompts import QUESTIONS
-from localspec.bench.report import PLAIN, Run, Way
+from localspec.bench.report import PLAIN, TimedRun, Way
 from localspec.core import processor
 from localspec.core.calibration import recall
 from localspec.core.errors import first_line
@@ -30,7 +30,7 @@ from localspec.engine.linear import dtype_of
 from localspec.loading.footprint import num_elements
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime import draft_choice
-from localspec.runtime.open_target import Opened, swept_key
+from localspec.runtime.open_target import OpenTarget, swept_key
 
 ENGINE = "transformers"
 LOOKUP_TOKENS = 10  # the default of its candidate generator
@@ -47,7 +47,7 @@ Drafts = Sequence[tuple[str, AskedDraft]]
 
 
 @dataclass(frozen=True, slots=True)
-class Mode:
+class PeerMode:
     """A way of `generate`: what it is called with, and the kind of ours it is compared with. `translates`: the drafter
     has another tokenizer."""
 
@@ -59,22 +59,22 @@ class Mode:
     translates: bool = False
 
 
-def modes(opened: Opened, drafts: Drafts) -> Iterator[Mode]:
+def modes(opened: OpenTarget, drafts: Drafts) -> Iterator[PeerMode]:
     """Plain, its counterparts of our drafters, and look-up, which needs none."""
-    yield Mode(PLAIN, PLAIN, "0")
+    yield PeerMode(PLAIN, PLAIN, "0")
     known = recall(swept_key(opened))
     for kind, asked in drafts:
         choice = draft_choice.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
         if choice.exit_layer:
             exits = {"assistant_early_exit": choice.exit_layer}
-            yield Mode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
+            yield PeerMode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
         elif choice.snapshot is not None:
             name = kind.removeprefix("draft model").strip()
             how = "assistant_model" if not choice.translates else "assistant_tokenizer"
             folder, translates = choice.snapshot.folder, choice.translates
-            yield Mode(f"{how} {name}".strip(), kind, drafter=folder, translates=translates)
+            yield PeerMode(f"{how} {name}".strip(), kind, drafter=folder, translates=translates)
     lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
-    yield Mode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", str(LOOKUP_TOKENS), lookup)
+    yield PeerMode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", str(LOOKUP_TOKENS), lookup)
 
 
 class Checkpoints:
@@ -116,14 +116,16 @@ class Transformers:
 
     failed = False
 
-    def __init__(self, opened: Opened, mode: Mode, checkpoints: Checkpoints, *, quant: str, threads: int) -> None:
+    def __init__(
+        self, opened: OpenTarget, mode: PeerMode, checkpoints: Checkpoints, *, quant: str, threads: int
+    ) -> None:
         self.opened, self.mode, self.checkpoints = opened, mode, checkpoints
         self.way = Way(f"{ENGINE} {mode.name}", mode.k, quant, mode.kind, ENGINE, threads)
         self.notes: list[str] = []
         self.fault = ""
         self.trial_seconds = inf
 
-    def answer(self, question: str, max_tokens: int) -> Run:
+    def answer(self, question: str, max_tokens: int) -> TimedRun:
         """Ours may have torch's threads set to another count."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.way.threads)
@@ -131,11 +133,11 @@ class Transformers:
             return self.generated(question, max_tokens)
         except Exception as fault:
             self.fault = first_line(fault)  # whatever theirs raises is what the row says
-            return Run((), inf)
+            return TimedRun((), inf)
         finally:
             torch.set_num_threads(before)
 
-    def generated(self, question: str, max_tokens: int) -> Run:
+    def generated(self, question: str, max_tokens: int) -> TimedRun:
         ids = torch.tensor([self.read(question)], device=self.opened.target.device)
         model = self.checkpoints.get(self.opened.snapshot.folder, self.way.quant)
         model.config.num_hidden_layers = self.opened.target.arch.num_layers  # its early exit leaves fewer when it fails
@@ -156,7 +158,7 @@ class Transformers:
                 pad_token_id=0,
                 **arguments,
             )
-        return Run(tuple(out[0, ids.shape[1] :].tolist()), perf_counter() - started)
+        return TimedRun(tuple(out[0, ids.shape[1] :].tolist()), perf_counter() - started)
 
     def read(self, question: str) -> list[int]:
         """The question as ids, as ours reads it."""
@@ -169,7 +171,7 @@ class Transformers:
         self.trial_seconds = min(run.seconds for run in runs[1:])
 
 
-def contenders(targets: Sequence[tuple[Opened, Drafts]], threads: int | None = None) -> list[Transformers]:
+def contenders(targets: Sequence[tuple[OpenTarget, Drafts]], threads: int | None = None) -> list[Transformers]:
     """Lists transformers' contenders beside each of our formats, with its own drafters: every mode, in the same
     format where torch has it, else in the faster one; with as many `threads` as ours where they are given."""
     checkpoints = Checkpoints(str(targets[0][0].target.device))

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
-from localspec.cli.batch_lines import Asked, Asking, Line, Record, ask
-from localspec.cli.batch_results import Kept, Printed
+from localspec.cli.batch_lines import BatchDefaults, BatchRequest, Line, ResultLine, ask
+from localspec.cli.batch_results import Printed, ResultsFile
 from localspec.cli.io import STREAM, print_note, print_notice
-from localspec.cli.progress import Progress
+from localspec.cli.progress import ProgressBar
 from localspec.cli.run import Output, open_quietly, stop_on_interrupt, with_defaults
 from localspec.core.errors import Cancelled, LocalspecError
 from localspec.core.events import Loading
@@ -28,20 +28,20 @@ from localspec.runtime.result import Gathered
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class BatchFile:
     """A file's lines, what holds for all, and the file of the results; None, or "-", for stdout."""
 
     lines: Sequence[Line]
-    asking: Asking
+    asking: BatchDefaults
     file: Path | None
 
 
-def answer_batch(load: LoadRequest, batch: Batch, output: Output, usual: SamplingOptions) -> int:
+def answer_batch(load: LoadRequest, batch: BatchFile, output: Output, usual: SamplingOptions) -> int:
     """Answers what the file does not have yet, and returns the exit code: 130 where it was stopped, 1 where some
     failed."""
     file = None if batch.file == STREAM else batch.file
     asked = ask(batch.lines, batch.asking, load, usual)
-    results = Kept.open(file, asked) if file is not None else Printed()
+    results = ResultsFile.open(file, asked) if file is not None else Printed()
     left = [one for one in asked if not results.has(one.index)]
     if not left:
         print_note(f"{file} has all {len(asked):,} results already.")
@@ -53,7 +53,7 @@ def answer_batch(load: LoadRequest, batch: Batch, output: Output, usual: Samplin
             requests = completed(llm, [one.request for one in left], usual)
             stopped = threading.Event()
             stack.enter_context(stop_on_interrupt(stopped.set))
-            count = Counting(len(asked) - len(left), len(asked), stack.enter_context(Progress()))
+            count = Counting(len(asked) - len(left), len(asked), stack.enter_context(ProgressBar()))
             for number, answer in llm.answer_many(requests, cancelled=stopped.is_set):
                 record = record_of(left[number], answer)
                 if record.get("finish_reason") != "cancelled":
@@ -78,7 +78,7 @@ def completed(llm: LLM, asked: Sequence[GenerateRequest], usual: SamplingOptions
     return [as_text(one) if one.messages is not None and one.template is None else one for one in requests]
 
 
-def record_of(one: Asked, answer: Gathered) -> Record:
+def record_of(one: BatchRequest, answer: Gathered) -> ResultLine:
     """The result as a line has it."""
     try:
         result = answer.result()
@@ -91,12 +91,12 @@ def record_of(one: Asked, answer: Gathered) -> Record:
 class Counting:
     """How many are done, shown on a bar, and how fast it goes."""
 
-    def __init__(self, done: int, total: int, bar: Progress) -> None:
+    def __init__(self, done: int, total: int, bar: ProgressBar) -> None:
         self.done, self._before, self._total, self._bar = done, done, total, bar
         self._answered, self._tokens, self._started = 0, 0, monotonic()
         self._show(None)
 
-    def one(self, record: Record) -> None:
+    def one(self, record: ResultLine) -> None:
         self.done += 1
         self._answered += "error" not in record
         self._tokens += record.get("tokens", 0)

@@ -25,7 +25,7 @@ from localspec.core.requests import (
     WeightOptions,
 )
 
-Record = dict[str, Any]
+ResultLine = dict[str, Any]
 LONG_ENOUGH = 16  # letters of a hash
 SUCH = 'A line is e.g. {"id": "a", "prompt": "Hello"}, or has "messages".'
 
@@ -83,7 +83,7 @@ def read_field(name: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
+class BatchDefaults:
     """What holds for all lines: `common` has all but the text; a prompt is a user's message after `system`, or as it is
     where it is `raw`."""
 
@@ -108,7 +108,7 @@ class Asking:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BatchRequest:
     """One of the file's requests, `index` from 0; `digest` is of all that decides its text."""
 
     index: int
@@ -116,19 +116,19 @@ class Asked:
     request: GenerateRequest
     digest: str
 
-    def record(self, **more: Any) -> Record:
+    def record(self, **more: Any) -> ResultLine:
         named = {} if self.id is None else {"id": self.id}
         return {"index": self.index, **named, "asked": self.digest, **more}
 
 
-def ask(lines: Sequence[Line], asking: Asking, load: LoadRequest, usual: SamplingOptions) -> list[Asked]:
+def ask(lines: Sequence[Line], asking: BatchDefaults, load: LoadRequest, usual: SamplingOptions) -> list[BatchRequest]:
     """The requests of lines; `usual`: sampling options for a model that names none."""
     requests = map(asking.request, lines)
     held = load.weights
     weights = WeightOptions(held.weight_format, keep_head=held.keep_head, int8_threshold=held.int8_threshold)
     model = LoadRequest(load.model, weights=weights, folding=load.folding)
     return [
-        Asked(index, line.id, request, digest(request, model, usual))
+        BatchRequest(index, line.id, request, digest(request, model, usual))
         for index, (line, request) in enumerate(zip(lines, requests, strict=True))
     ]
 

@@ -11,7 +11,7 @@ from typing import Any, Self  # Any: JSON
 
 import msgspec
 
-from localspec.cli.batch_lines import Asked, Record
+from localspec.cli.batch_lines import BatchRequest, ResultLine
 from localspec.cli.io import as_json
 from localspec.core.errors import UsageError
 from localspec.core.locks import Lock, lock
@@ -37,13 +37,13 @@ class Printed:
     failed = 0  # of earlier runs
 
     def __init__(self) -> None:
-        self._waiting: dict[int, Record] = {}
+        self._waiting: dict[int, ResultLine] = {}
         self._next = 0
 
     def has(self, _: int) -> bool:
         return False
 
-    def write(self, record: Record) -> None:
+    def write(self, record: ResultLine) -> None:
         self._waiting[record["index"]] = record
         while self._next in self._waiting:
             print(as_json(self._waiting.pop(self._next)), flush=True)
@@ -55,7 +55,7 @@ class Printed:
             print(as_json(record), flush=True)
 
 
-class Kept:
+class ResultsFile:
     """Results in a file, each once it is ready; when all are there, they are put in order. What the file has is not
     asked for again."""
 
@@ -66,7 +66,7 @@ class Kept:
         self._stream = file.open("ab")
 
     @classmethod
-    def open(cls, file: Path, asked: Sequence[Asked]) -> Self:
+    def open(cls, file: Path, asked: Sequence[BatchRequest]) -> Self:
         """Opens the file, or makes it; UsageError where it has results of other requests, or another process writes it.
         Half a line at its end is dropped."""
         with cannot_be_written(file):
@@ -84,7 +84,7 @@ class Kept:
     def has(self, index: int) -> bool:
         return index in self._indices
 
-    def write(self, record: Record) -> None:
+    def write(self, record: ResultLine) -> None:
         with cannot_be_written(self._file):
             self._stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
             self._stream.flush()
@@ -106,7 +106,7 @@ class Kept:
                 self._file.chmod(mode)
 
 
-def checked(file: Path, number: int, content: bytes, asked: Sequence[Asked]) -> Head:
+def checked(file: Path, number: int, content: bytes, asked: Sequence[BatchRequest]) -> Head:
     """What a result is of; UsageError if it belongs to none of these requests."""
     with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         head = HEAD(content)

@@ -28,9 +28,10 @@ from localspec.runtime.other_programs import PROGRAMS
 @click.option("--quant", default=AUTO, metavar="FORMAT", help=QUANT_HELP)
 @json_option
 def fit(model: str, draft: str, ctx: int | None, quant: str, as_json: bool) -> int:
-    """Show what a model takes on this machine in each weight format, and whether it fits.
+    """Show whether a model fits on this machine.
 
-    MODEL is a key, a folder, a GGUF file, or a repository that need not be downloaded: its headers are enough.
+    The memory that each weight format takes is shown, and whether it fits. MODEL is named as in `localspec run`, or is
+    a repository that need not be downloaded: its headers are enough.
 
     The exit code is 5 if no format fits.
     """
@@ -52,11 +53,12 @@ def fit(model: str, draft: str, ctx: int | None, quant: str, as_json: bool) -> i
 @click.option("--print", "program", type=click.Choice(PROGRAMS), help="Print the other program's command for the pair.")
 @json_option
 def pair(target: str, drafter: str, on_hub: bool, write: bool, program: str | None, as_json: bool) -> int:
-    """Say whether DRAFTER can draft for TARGET; without it, list the models that might.
+    """Check whether DRAFTER can draft for TARGET.
 
-    Neither need be downloaded: their tokenizers are enough. With --print, DRAFTER may be lookup, too.
+    Without DRAFTER, the models that might are listed. Neither need be downloaded: their tokenizers are enough. With
+    --print, DRAFTER may be lookup, too.
 
-    The exit code is 6 if it cannot.
+    The exit code is 6 if DRAFTER cannot draft for TARGET, or no model can.
     """
     from localspec.cli.pairs import judge, print_command
 

@@ -10,7 +10,7 @@ from localspec.history.text.columns import columns
 from localspec.hub.plan_words import verdict_words
 from localspec.hub.records import FitFound
 from localspec.loading.fit_text import parts_table
-from localspec.runtime.pairs import Candidate, PairVerdict
+from localspec.runtime.pairs import DrafterCandidate, PairVerdict
 
 REMARKS = {
     "padding": " vLLM needs use_heterogeneous_vocab.",
@@ -38,12 +38,12 @@ def verdict_text(verdict: PairVerdict) -> str:
     return f"{words[:1].upper()}{words[1:]}. {drafter} can draft for {target}.{remark}"
 
 
-def candidates_table(found: Sequence[Candidate]) -> str:
+def candidates_table(found: Sequence[DrafterCandidate]) -> str:
     head = ("DRAFTER", "SIZE", "WHERE", "VERDICT")
     return columns([head, *map(candidate_row, found)], right={1})
 
 
-def candidate_row(one: Candidate) -> tuple[str, str, str, str]:
+def candidate_row(one: DrafterCandidate) -> tuple[str, str, str, str]:
     verdict = one.verdict
     words = "not compared" if verdict is None else verdict_words(verdict)
     where = "on this machine" if one.on_disk else "hub"

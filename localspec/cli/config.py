@@ -28,7 +28,7 @@ def config(context: click.Context) -> None:
     """Read and change the settings in config.toml.
 
     Flags come first, then the environment (LOCALSPEC_TEMPERATURE), then the preset, then the model's entry in
-    models.toml, then these.
+    models.toml, then config.toml.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

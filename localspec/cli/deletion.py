@@ -15,7 +15,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.hub.older import older
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Answer, AskDelete, Deleted, DeletePlan, Go
+from localspec.hub.records import AskDelete, Deleted, DeletePlan, Go, HubAnswer
 from localspec.models import hub_cache
 from localspec.models.catalog import LISTED, Catalog
 from localspec.models.gguf.stores import STORES, in_repository
@@ -104,5 +104,5 @@ def refuse_loaded(repos: Iterable[str]) -> None:
             )
 
 
-def one(answers: Iterable[Answer], kind: type[Found]) -> Found:
+def one(answers: Iterable[HubAnswer], kind: type[Found]) -> Found:
     return next(answer for answer in answers if isinstance(answer, kind))

@@ -17,7 +17,7 @@ from localspec.core.errors import UsageError
 from localspec.core.whole_file import save
 
 if TYPE_CHECKING:
-    from localspec.history import Chat, Format, History
+    from localspec.history import Format, History, StoredChat
 
 LIMIT = click.IntRange(1, 1_000_000)
 FORMATS = ["md", "json", "jsonl", "openai"]  # those of localspec.history, which --help must not import
@@ -183,18 +183,18 @@ def opened(*, reading: bool = False) -> Iterator[History]:
         yield kept
 
 
-def newest_first(kept: History) -> list[Chat]:
+def newest_first(kept: History) -> list[StoredChat]:
     """Every chat, pinned or not."""
     return sorted(kept.chats(), key=lambda chat: chat.updated_at, reverse=True)
 
 
-def named(kept: History, beginnings: Sequence[str]) -> list[Chat]:
+def named(kept: History, beginnings: Sequence[str]) -> list[StoredChat]:
     """The named chats, each once."""
     found = [kept.find_chat(beginning) for beginning in beginnings]
     return list({chat.id: chat for chat in found}.values())
 
 
-def confirmed(doomed: Sequence[Chat]) -> bool:
+def confirmed(doomed: Sequence[StoredChat]) -> bool:
     """Asks on the terminal; UsageError where there is none to ask on."""
     from localspec.cli.io import print_note
     from localspec.history.text.lists import chat_table, count, id_length

@@ -8,7 +8,7 @@ from localspec.cli import questions
 from localspec.cli.io import print_text
 from localspec.cli.models_text import verified_text
 from localspec.cli.output import print_records
-from localspec.cli.progress import Progress
+from localspec.cli.progress import ProgressBar
 from localspec.core.errors import PullError
 from localspec.core.events import Loading
 from localspec.core.sanitize import one_line
@@ -37,7 +37,7 @@ def verify(model: str, *, fetch: bool, as_json: bool) -> int:
 
 
 def checked(path: Path, name: str) -> FilesVerified:
-    with Progress() as bar:
+    with ProgressBar() as bar:
         for event in verify_files(path, name):
             if isinstance(event, Verifying):
                 bar.show(Loading("checking", event.done, event.total))
@@ -54,7 +54,7 @@ def wanted(found: FilesVerified) -> bool:
 def fetch_again(found: FilesVerified, request: PullRequest, *, as_json: bool) -> int:
     """Deletes what is wrong, and pulls the same commit: everything else is there."""
     from localspec.cli.download.command import pull
-    from localspec.cli.download.request import Asked
+    from localspec.cli.download.request import RequestedPull
 
     mend(found)
-    return pull(Asked(request.repo, request, yes=True, json=as_json), repairs=True)
+    return pull(RequestedPull(request.repo, request, yes=True, json=as_json), repairs=True)

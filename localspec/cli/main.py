@@ -59,7 +59,7 @@ SWEEP_HELP = "Find the best exit-layer, or k; exit-layer=2:8:2 tries 2, 4, 6 and
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="localspec %(version)s")
 def cli() -> None:
-    """Chat with a local model, faster: a cheap drafter guesses ahead, the model checks many guesses at once.
+    """Chat with a local model, faster: a cheap drafter guesses ahead, and the model checks many guesses at once.
 
     Start with:  localspec chat
     """
@@ -75,7 +75,7 @@ def cli() -> None:
 @click.option("--server", metavar="URL", help="Chat with this server instead; MODEL is then a model's name there.")
 @click.option("--key-env", metavar="NAME", help=KEY_HELP)
 @click.option("--no-history", is_flag=True, help="Do not save this chat.")
-@click.option("--inline", is_flag=True, help="Run inline below the prompt instead of full screen.")
+@click.option("--inline", is_flag=True, help="Run below the shell's prompt instead of full screen.")
 @setting("--theme", metavar="NAME", help="Colour theme: built in, or one of your themes/*.toml beside config.toml.")
 def chat(
     model: str | None,
@@ -87,10 +87,11 @@ def chat(
     theme: str | None,
     **given: Any,
 ) -> int:
-    """Chat in the terminal with MODEL, a key or a folder.
+    """Chat in the terminal with MODEL.
 
-    MODEL may also be a GGUF file, a model of another program as listed by Ctrl+O (ollama:qwen3:8b), or a server that
-    `localspec remote add` has named. Without MODEL: the default_model of config.toml, or guide, built in.
+    MODEL is a key of the catalogue, a model that `localspec ls` lists, a folder, a GGUF file, a model of another
+    program (ollama:qwen3:8b; Ctrl+O lists them), or a server that `localspec remote add` has named. Without MODEL: the
+    default_model of config.toml, or guide, built in.
 
     Chats are saved on this computer. A continued chat uses its own model, unless MODEL names another.
     """
@@ -141,7 +142,12 @@ def chat(
 @click.option("--raw", is_flag=True, help="Complete PROMPT as plain text, without the chat template.")
 @click.option("--batch", type=FILE, metavar="FILE", help=BATCH_HELP)
 @click.option("--output", "results", type=FILE, metavar="FILE", help=RESULTS_HELP)
-@click.option("--parallel", type=Parallel(), metavar="N|auto", help=f"With --batch: {PARALLEL_HELP}  [default: auto]")
+@click.option(
+    "--parallel",
+    type=Parallel(),
+    metavar="N|auto",
+    help=f"{PARALLEL_HELP} Needs --batch.  [default: auto]",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object at the end.")
 @click.option("--jsonl", is_flag=True, help="Print every event as a line of JSON.")
 @click.option("--stats", is_flag=True, help="Print statistics as a line of JSON on stderr.")
@@ -150,18 +156,19 @@ def chat(
     "--trace", type=FILE, metavar="FILE", help="Write every round to a new file; read it: localspec trace FILE"
 )
 def run(model: str, prompt: str | None, **given: Any) -> int:
-    """Answer one PROMPT with MODEL and exit; piped input is put before PROMPT.
+    """Answer one PROMPT with MODEL and exit. Piped input is put before PROMPT.
 
-    MODEL is a key, a folder, a GGUF file, or a model of another program: ollama:qwen3:8b.
+    MODEL is a key of the catalogue, a model that `localspec ls` lists, a folder, a GGUF file, or a model of another
+    program: ollama:qwen3:8b.
 
-    With --batch FILE, answer every line of a file, several at once: {"prompt": "…"} or {"messages": […]}, perhaps with
-    "id", "max_tokens", "stop" and sampling options. Results are JSON lines.
+    With --batch FILE, answer every line of a file, several at once: {"prompt": "…"} or {"messages": […]}, optionally
+    with "id", "max_tokens", "stop" and sampling options. Results are JSON lines.
 
     On a terminal, control characters are removed from the answer. A pipe or a file gets it unchanged.
     """
     leave_on_interrupt()
-    from localspec.cli.batch import Batch, answer_batch
-    from localspec.cli.batch_lines import Asking, read_batch
+    from localspec.cli.batch import BatchFile, answer_batch
+    from localspec.cli.batch_lines import BatchDefaults, read_batch
     from localspec.cli.download.missing_model import model_comes_first, pull_if_missing
     from localspec.cli.run import Output, answer_once, references, sampling
     from localspec.config import precedence
@@ -200,7 +207,7 @@ def run(model: str, prompt: str | None, **given: Any) -> int:
     usual, loading = precedence.usual(settings, named), given_load_options(given)
     if lines is not None:
         load = precedence.load_request(settings, catalog, model, {"parallel": "auto", **loading})
-        return answer_batch(load, Batch(lines, Asking(common, system, raw), given["results"]), output, usual)
+        return answer_batch(load, BatchFile(lines, BatchDefaults(common, system, raw), given["results"]), output, usual)
     text = read_prompt(prompt)
     turns = ((Message("system", system),) if system else ()) + (Message("user", text),)
     request = replace(common, prompt=text) if raw else replace(common, messages=turns)
@@ -230,10 +237,11 @@ def check_batch(prompt: str | None, given: dict[str, Any]) -> None:
 @cli.command()
 @click.argument("file", type=FILE)
 def trace(file: Path) -> None:
-    """Print the rounds of a trace: what was proposed, accepted and rejected, by which drafter, and how long it took.
+    """Print the rounds of a trace.
 
-    FILE is what `localspec run --trace FILE` wrote. After each token come its probabilities by the drafter and by the
-    model, before temperature, top-k, top-p and min-p.
+    Each round shows what was proposed, accepted and rejected, by which drafter, and how long it took. FILE is what
+    `localspec run --trace FILE` wrote. After each token come its probabilities by the drafter and by the model, before
+    temperature, top-k, top-p and min-p.
     """
     from localspec.cli.io import print_text
     from localspec.cli.trace import read_trace
@@ -246,8 +254,12 @@ def trace(file: Path) -> None:
 @cli.command()
 @click.argument("model", default="guide", shell_complete=completions)
 @load_options
-@click.option("-n", "--max-tokens", type=click.IntRange(8), default=64, show_default=True, help="Tokens per answer.")
-@click.option("-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, help="Runs of every prompt.")
+@click.option(
+    "-n", "--max-tokens", type=click.IntRange(8), default=64, show_default=True, metavar="N", help="Tokens per answer."
+)
+@click.option(
+    "-r", "--repeats", type=click.IntRange(1), default=3, show_default=True, metavar="N", help="Runs of every prompt."
+)
 @click.option(
     "-o",
     "--output",
@@ -261,17 +273,19 @@ def trace(file: Path) -> None:
 @click.option("--sweep", multiple=True, metavar="SETTING", help=SWEEP_HELP)
 @click.option("--plot", type=click.Path(path_type=Path), metavar="FILE", help="Write a plot (.svg or .png).")
 def bench(output: str, **given: Any) -> None:
-    """Measure plain decoding and every drafter that MODEL can use, taking turns on fixed prompts of eight kinds.
+    """Measure the speed of MODEL with each of its drafters.
+
+    Plain decoding and every drafter that MODEL can use take turns on fixed prompts of eight kinds.
 
     With --sweep, measure every exit layer or draft length, and remember the fastest for this model on this machine.
     """
     leave_on_interrupt()
     from localspec.bench import options
     from localspec.cli.io import as_json, print_event
-    from localspec.cli.progress import Progress
+    from localspec.cli.progress import ProgressBar
 
     asked = {name for name in click.get_current_context().params if is_given(name)}
-    with Progress() as bar:
+    with ProgressBar() as bar:
         tell, warn = (print_event, print_event) if output == "jsonl" else (bar.show, bar.say)
         report = options.run_bench(asked, given, tell, warn)
     if output == "jsonl":
@@ -284,15 +298,17 @@ def bench(output: str, **given: Any) -> None:
 @cli.command()
 @click.argument("model", default="guide", shell_complete=completions)
 @load_options
-@click.option("--prompts", type=click.IntRange(1), default=8, show_default=True, help="Number of prompts.")
-@click.option("--max-tokens", type=click.IntRange(1), default=64, show_default=True, help="Tokens per answer.")
+@click.option("--prompts", type=click.IntRange(1), default=8, show_default=True, metavar="N", help="Number of prompts.")
+@click.option(
+    "--max-tokens", type=click.IntRange(1), default=64, show_default=True, metavar="N", help="Tokens per answer."
+)
 @json_option
 def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:
-    """Check on this machine that drafting changes no text, with every drafter that MODEL can use.
+    """Check on this machine that drafting changes no text.
 
-    Each prompt is answered greedily and with a seed, with drafts of all lengths, and compared with the answer without
-    drafts. Where rounding alone decides between two tokens, that is counted as a near tie. The exit code is 6 if an
-    answer differs in any other way.
+    With every drafter that MODEL can use, each prompt is answered greedily and with a seed, with drafts of all lengths,
+    and compared with the answer without drafts. Where rounding alone decides between two tokens, that is counted as a
+    near tie. The exit code is 6 if an answer differs in any other way.
     """
     leave_on_interrupt()
     from localspec.bench.options import load_request
@@ -304,10 +320,10 @@ def verify(prompts: int, max_tokens: int, as_json: bool, **given: Any) -> int:
 @cli.command()
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON, for bug reports.")
 def doctor(as_json: bool) -> int:
-    """Check this computer: versions, GPU, processor, memory, folders, and problems.
+    """Check this computer, and list problems.
 
-    Nothing is downloaded or changed, and no token or chat is printed. The exit code is 1 if there is an error, 0 if
-    there are only warnings.
+    Versions, GPU, processor, memory, login, folders and settings are shown. Nothing is downloaded or changed, and no
+    token or chat is printed. The exit code is 1 if there is an error, 0 if there are only warnings.
     """
     leave_on_interrupt()
     import msgspec

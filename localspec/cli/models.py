@@ -20,7 +20,10 @@ MODEL = click.argument("model", type=MODEL_NAME, shell_complete=completions)
 @click.option("--unfinished", "only_unfinished", is_flag=True, help="List only unfinished downloads.")
 @json_option
 def ls(only_unfinished: bool, as_json: bool) -> None:
-    """List the models on this machine: size, fit, drafter, licence, last used."""
+    """List the models on this machine.
+
+    Size, fit, drafter, licence and last use are shown.
+    """
     from localspec.cli import io, models_text
     from localspec.cli.output import print_records
     from localspec.hub.inventory import list_models
@@ -43,13 +46,14 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
 
 @click.command()
 @MODEL
-@click.option("--license", "licence", is_flag=True, help="Print its licence's text.")
-@click.option("--template", is_flag=True, help="Print its chat template.")
+@click.option("--license", "licence", is_flag=True, help="Print the licence's text.")
+@click.option("--template", is_flag=True, help="Print the chat template.")
 @json_option
 def show(model: str, licence: bool, template: bool, as_json: bool) -> int:
-    """Print what is known about a model: licence, commit, architecture, template, drafters, files, measured speeds.
+    """Print what is known about a model.
 
-    Of a repository that is not on this machine, print the plan of its download; writes nothing.
+    Licence, commit, architecture, template, drafters, files and measured speeds are shown; of a repository that is not
+    on this machine, the plan of its download. Writes nothing.
     """
     from localspec.cli import io, models_text
     from localspec.cli.download.preview import show_absent
@@ -78,9 +82,10 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> int:
 @click.option("--older", "only_older", is_flag=True, help=OLDER_HELP)
 @click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 def rm(models: tuple[str, ...], only_older: bool, yes: bool) -> int:
-    """Delete downloaded models from the Hugging Face cache, after showing what that frees.
+    """Delete downloaded models from the Hugging Face cache.
 
-    What other models share stays. A model that a running localspec has loaded is refused.
+    What that frees is shown before you are asked. Files that other models share are kept. A model that a running
+    localspec has loaded is refused.
     """
     from localspec.cli.deletion import delete, delete_older
 
@@ -96,7 +101,10 @@ def rm(models: tuple[str, ...], only_older: bool, yes: bool) -> int:
 @click.option("--fetch", is_flag=True, help="Download only wrong and missing files again, without asking.")
 @json_option
 def verify_files(model: str, fetch: bool, as_json: bool) -> int:
-    """Check a model's files against their hashes. Needs no network; the exit code is 7 if a file is wrong."""
+    """Check a model's files against their hashes.
+
+    Needs no network. The exit code is 7 if a file is wrong or missing.
+    """
     from localspec.cli.integrity import verify
 
     return verify(model, fetch=fetch, as_json=as_json)

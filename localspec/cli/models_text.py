@@ -11,7 +11,7 @@ from localspec.history.records import ModelTotals
 from localspec.history.text.columns import cells, columns
 from localspec.history.text.lists import count, draft_name, speed, when
 from localspec.hub.integrity import FilesVerified
-from localspec.hub.inventory import Details, OnDisk
+from localspec.hub.inventory import LocalModel, ModelDetails
 from localspec.hub.older import Older
 from localspec.hub.plan_words import deleted_names, named_template
 from localspec.hub.pulls import Unfinished
@@ -19,7 +19,7 @@ from localspec.hub.records import DeletePlan, Licence
 from localspec.models.hub_cache import SHORT_COMMIT
 
 
-def models_table(models: Sequence[OnDisk], width: int | None = None) -> str:
+def models_table(models: Sequence[LocalModel], width: int | None = None) -> str:
     """A row a model; two lines a model where `width` cells are too few for that, the whole name first."""
     head = ("NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST USED")
     rows = [model_row(one) for one in models]
@@ -29,7 +29,7 @@ def models_table(models: Sequence[OnDisk], width: int | None = None) -> str:
     return "\n".join(f"{name}\n  {' · '.join(cell for cell in rest if cell != '–')}" for name, *rest in rows)
 
 
-def model_row(one: OnDisk) -> tuple[str, ...]:
+def model_row(one: LocalModel) -> tuple[str, ...]:
     licence = one_line(one.licence.words) if one.licence.tag or one.licence.name else "–"
     used = "now" if one.loaded else when(one.last_used) if one.last_used else "–"
     size = size_words(one.num_bytes) if one.num_bytes else "–"
@@ -60,7 +60,7 @@ def licence_line(licence: Licence) -> str:
     return f"{licence.words} {licence.link}".rstrip() + "\n"
 
 
-def details_text(found: Details) -> str:
+def details_text(found: ModelDetails) -> str:
     """A model's card."""
     model = found.model
     commit = f" @ {model.commit[:SHORT_COMMIT]}" if model.commit else ""
@@ -86,7 +86,7 @@ def listed(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
     return [(name if not index else "", line) for index, line in enumerate(lines)]
 
 
-def architecture(found: Details) -> str:
+def architecture(found: ModelDetails) -> str:
     layers = f", {found.layers} layers" if found.layers else ", run by transformers"
     return f"{one_line(found.architecture)}{layers}, context {found.context:,}, vocabulary {found.vocabulary:,}"
 

@@ -42,7 +42,7 @@ PARALLEL_HELP = (
     "Answers written at once, each with a context of its own in memory: auto (up to 4, if they fit), or a number."
 )
 BEAMS_HELP = "Search N texts at once for the likeliest, without drafts or sampling."
-DRAFT_HELP = f"Drafter: auto, off, {', '.join(usages())}, or a smaller model (a key, folder or file, like MODEL)."
+DRAFT_HELP = f"Drafter: auto, off, {', '.join(usages())}, or a smaller model (named like MODEL)."
 
 
 def options(*added: Callable[[F], F]) -> Callable[[F], F]:

@@ -18,7 +18,7 @@ from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
 from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, MOST_CONTEXT, OtherPair, printed, stand_ins
-from localspec.runtime.pairs import Candidate
+from localspec.runtime.pairs import DrafterCandidate
 
 
 def judge(target: str, drafter: str, *, on_hub: bool, write: bool, as_json: bool) -> int:
@@ -48,7 +48,7 @@ def unpaired(target: str, drafter: str, *, on_hub: bool, what: str = "can draft 
     return IncompatiblePair.exit_code
 
 
-def write_pair(target: str, drafter: Candidate) -> str:
+def write_pair(target: str, drafter: DrafterCandidate) -> str:
     """Makes the drafter the target's own in models.toml: in its entry, or in a new one. Returns the file."""
     catalog = Catalog.load()
     draft = {"kind": MODEL.name, "model": lasting(drafter.name, catalog)}

@@ -18,7 +18,7 @@ PATIENCE_SECONDS = 1.0
 WIDTH = 30
 
 
-class Progress:
+class ProgressBar:
     """Shows one bar at a time and wipes it at the end."""
 
     def __init__(self) -> None:

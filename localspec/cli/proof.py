@@ -6,7 +6,7 @@ from localspec.bench.proof import prove
 from localspec.bench.proof_report import Proof
 from localspec.cli.io import print_text
 from localspec.cli.output import print_records
-from localspec.cli.progress import Progress
+from localspec.cli.progress import ProgressBar
 from localspec.core.errors import Divergence, EngineError
 from localspec.core.requests import LoadRequest
 
@@ -17,7 +17,7 @@ REPORT = (
 
 def verify(load: LoadRequest, *, prompts: int, max_tokens: int, as_json: bool) -> int:
     """Prints the proof; Divergence where drafted text is not plain text, EngineError where a drafter failed."""
-    with Progress() as bar:
+    with ProgressBar() as bar:
         found = prove(load, num_prompts=prompts, max_tokens=max_tokens, tell=bar.show)
     if as_json:
         print_records(found)

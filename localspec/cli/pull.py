@@ -34,12 +34,12 @@ def named(model: str | None) -> str:
 @click.option("--background", is_flag=True, help="Download in a separate process; `pull` again shows how far it is.")
 @click.option("--stop", is_flag=True, help="Stop a download that runs in the background; progress is kept.")
 @click.option("--json", "as_json", is_flag=True, help="Print every event as a line of JSON; needs --yes or --dry-run.")
-@click.option("--xet", is_flag=True, help="Download by Xet: faster on some networks; starts over when interrupted.")
+@click.option("--xet", is_flag=True, help="Download with Xet: faster on some networks; starts over when interrupted.")
 def pull(model: str | None, as_json: bool, background: bool, stop: bool, **given: str | int | bool | None) -> int:
     """Download a model and its drafter from Hugging Face.
 
-    MODEL is a repository, ORG/NAME or its address, perhaps with @REVISION, or :Q4_K_M for one file of a GGUF
-    repository; or a name of the catalogue: qwen3-8b. Size, licence, fit on this machine and drafter are shown before
+    MODEL is a repository, ORG/NAME or its address, optionally with @REVISION, or with :Q4_K_M for one file of a GGUF
+    repository; or a key of the catalogue: qwen3-8b. Size, licence, fit on this machine and drafter are shown before
     you are asked.
 
     If a download stops, what was downloaded is kept, and the same command continues it. Without MODEL, all unfinished

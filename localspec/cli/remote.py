@@ -31,7 +31,9 @@ def check_names(name: str, key_env: str | None) -> None:
 
 @click.group()
 def remote() -> None:
-    """Servers that other programs run: vLLM, SGLang, llama-server, LM Studio, Ollama, localspec serve.
+    """Find, name and probe servers that other programs run.
+
+    vLLM, SGLang, llama-server, LM Studio, Ollama, localspec serve, and others with OpenAI's protocol.
 
     Chat with one:  localspec chat NAME, or localspec chat --server URL
     """
@@ -40,8 +42,10 @@ def remote() -> None:
 @remote.command()
 @json_option
 def find(as_json: bool) -> None:
-    """Look for servers on this machine, at the usual ports: 11535 (localspec), 8080 (llama-server), 8000 (vLLM), 30000
-    (SGLang), 1234 (LM Studio) and 11434 (Ollama).
+    """Look for servers on this machine.
+
+    The usual ports are asked: 11535 (localspec), 8080 (llama-server), 8000 (vLLM), 30000 (SGLang), 1234 (LM Studio) and
+    11434 (Ollama).
 
     At another port: localspec remote probe http://127.0.0.1:PORT
     """
@@ -67,7 +71,10 @@ def find(as_json: bool) -> None:
 @click.option("--key-env", metavar="NAME", help=KEY_HELP)
 @click.option("--kind", type=click.Choice(KINDS), help="Kind of server.  [default: detected]")
 def add(name: str, url: str, model: str | None, key_env: str | None, kind: str | None) -> None:
-    """Name a server in your models.toml. Sends it no request."""
+    """Name a server in your models.toml.
+
+    The server is sent no request.
+    """
     from localspec.cli.io import print_note
     from localspec.config.models_file import store_remote
     from localspec.models.catalog import Catalog
@@ -84,7 +91,10 @@ def add(name: str, url: str, model: str | None, key_env: str | None, kind: str |
 @remote.command()
 @json_option
 def ls(as_json: bool) -> None:
-    """List the servers that you have named. Sends them no request."""
+    """List the servers that you have named.
+
+    They are sent no request.
+    """
     import msgspec
 
     from localspec.cli import io, remote_text
@@ -105,9 +115,10 @@ def ls(as_json: bool) -> None:
 @click.option("--key-env", metavar="NAME", help=KEY_HELP)
 @json_option
 def probe(name: str, key_env: str | None, as_json: bool) -> None:
-    """Ask a server, by name or URL, what it is, which models it has, and what it says of speculation.
+    """Ask a server what it is.
 
-    The exit code is 7 if it does not answer, and 4 if it refuses the key.
+    Its kind, its models and what it says of speculation are shown. NAME may also be a URL. The exit code is 7 if it
+    does not answer, and 4 if it refuses the key.
     """
     from localspec.cli import io, remote_text
     from localspec.cli.output import print_records

@@ -10,25 +10,25 @@ from localspec.core.sanitize import one_line
 from localspec.models.catalog_file import RemoteTable
 
 if TYPE_CHECKING:
-    from localspec.remote.server import Found
+    from localspec.remote.server import FoundServer
 
 MOST_MODELS = 6
 
 
-def found_line(url: str, found: Found | AccessDenied) -> str:
+def found_line(url: str, found: FoundServer | AccessDenied) -> str:
     """A server in one line; one that refuses says why."""
     if isinstance(found, AccessDenied):
         return one_line(f"{found.message} {found.hint}")
     return " · ".join(filter(None, (f"{found.kind.title} at {url}", model_names(found))))
 
 
-def model_names(found: Found) -> str:
+def model_names(found: FoundServer) -> str:
     names = [one_line(one.name) for one in found.models]
     more = f" and {len(names) - MOST_MODELS} more" if len(names) > MOST_MODELS else ""
     return ", ".join(names[:MOST_MODELS]) + more if names else "no model loaded"
 
 
-def probe_text(found: Found, chosen: str) -> str:
+def probe_text(found: FoundServer, chosen: str) -> str:
     """A server, what it says of speculation, and when an answer's is reported."""
     model = found.model(chosen)
     context = f" · {model.context:,} tokens" if model.context else ""
@@ -48,7 +48,7 @@ def named_line(name: str, table: RemoteTable) -> str:
     return "  ".join(filter(None, (name, table.url, one_line(table.model or ""), table.kind or "", key)))
 
 
-def record(url: str, found: Found | AccessDenied) -> dict[str, Any]:
+def record(url: str, found: FoundServer | AccessDenied) -> dict[str, Any]:
     """The same as JSON."""
     if isinstance(found, AccessDenied):
         return {"url": url, "refuses": one_line(found.message)}

@@ -20,7 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from localspec.cli.io import as_json, print_event, print_notice
-from localspec.cli.progress import Progress
+from localspec.cli.progress import ProgressBar
 from localspec.cli.trace import TraceFile, new_trace
 from localspec.config import precedence
 from localspec.config.tables import Config
@@ -98,10 +98,10 @@ def references(settings: Config) -> tuple[Reference, ...]:
     return ()
 
 
-def sampling(given: SamplingOptions, layers: tuple[precedence.Layer, ...], *, beams: int) -> SamplingOptions:
+def sampling(given: SamplingOptions, layers: tuple[precedence.SamplingSource, ...], *, beams: int) -> SamplingOptions:
     """The options that were given by a flag, over those of files. Beam search takes of the latter what it can use."""
     if beams > 1:
-        layers = tuple(precedence.Layer(layer.source, greedy(layer.options)) for layer in layers)
+        layers = tuple(precedence.SamplingSource(layer.source, greedy(layer.options)) for layer in layers)
     return precedence.over_all(given, layers)
 
 
@@ -126,7 +126,7 @@ def traced(llm: LLM, request: GenerateRequest, trace: TraceFile) -> Stream:
 def open_quietly(load: LoadRequest, output: Output) -> LLM:
     """Loads with a progress bar on stderr, if that is a terminal; with --jsonl every event is a line."""
     watched = output.verbose or sys.stderr.isatty()
-    with Progress() as bar:
+    with ProgressBar() as bar:
 
         def show_event(event: AnyEvent) -> None:
             if output.jsonl:

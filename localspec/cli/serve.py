@@ -60,8 +60,11 @@ def serve(model: str | None, **given: Any) -> None:
 @click.command()
 @json_option
 def ps(as_json: bool) -> None:
-    """List the servers of this machine: address, model, format, memory, context, speculation, requests answered and
-    waiting, and when the model is unloaded."""
+    """List the servers that run on this machine.
+
+    Address, model, format, memory, context, speculation, requests answered and waiting are shown, and when the model is
+    unloaded.
+    """
     from localspec.cli import io
     from localspec.cli.output import print_records
     from localspec.cli.servers_text import servers_table
@@ -80,7 +83,10 @@ def ps(as_json: bool) -> None:
 @click.argument("server", required=False, metavar="[MODEL|PORT]")
 @click.option("--all", "everything", is_flag=True, help="Stop every server.")
 def stop(server: str | None, everything: bool) -> None:
-    """Stop a server, by its model or port, and the answers that it is writing."""
+    """Stop a server, by its model or port.
+
+    The answers that it is writing end, too.
+    """
     from localspec.cli import io
     from localspec.serve import registry
 

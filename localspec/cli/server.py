@@ -15,7 +15,7 @@ import msgspec
 from localspec.cli.download.missing_model import pull_if_missing
 from localspec.cli.io import print_note, print_text
 from localspec.cli.options import given_load_options, given_sampling
-from localspec.cli.progress import Progress
+from localspec.cli.progress import ProgressBar
 from localspec.config import precedence
 from localspec.config.reading import read
 from localspec.config.tables import DURATION, SECONDS, Config, PresetTable
@@ -32,12 +32,12 @@ from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served
 from localspec.serve.keys import VARIABLE, find_key
 from localspec.serve.queue import WAITING
-from localspec.serve.security import Rules, is_loopback, is_wildcard
-from localspec.serve.server import Address, Serving, rules_of, serve
+from localspec.serve.security import AccessRules, is_loopback, is_wildcard
+from localspec.serve.server import BindAddress, Serving, rules_of, serve
 
 
 def serve_model(model: str | None, given: dict[str, Any]) -> None:
-    settings, address = read(), Address(given["host"], given["port"])
+    settings, address = read(), BindAddress(given["host"], given["port"])
     rules = rules_of(address, given["allow_host"], given["cors"], find_key(given["key_file"]))
     ttl = seconds_of(given["ttl"], settings)
     model = model or settings.default_model
@@ -51,7 +51,7 @@ def serve_model(model: str | None, given: dict[str, Any]) -> None:
     check(load)
     served = served_model(model, entry, settings, given["preset"], sampling)
     serving = Serving(lambda: EngineProcess(load), served, rules, ttl)
-    with Progress() as bar:
+    with ProgressBar() as bar:
         lines = Announcement(served.name, load.weights.parallel, rules, address, given["key_file"])
         serve(serving, address, lines.show, shown_on(bar))
 
@@ -97,8 +97,8 @@ class Announcement:
 
     name: str
     parallel: int | str
-    rules: Rules
-    listening: Address
+    rules: AccessRules
+    listening: BindAddress
     key_file: Path | None
 
     def show(self, address: str) -> None:
@@ -127,7 +127,7 @@ def key_in_shell(file: Path | None) -> str:
     return f"${VARIABLE}" if file is None else f"$(cat {shlex.quote(str(file.absolute()))})"
 
 
-def shown_on(bar: Progress) -> Callable[[AnyEvent], None]:
+def shown_on(bar: ProgressBar) -> Callable[[AnyEvent], None]:
     def show(event: AnyEvent) -> None:
         match event:
             case Loading():

@@ -23,7 +23,7 @@ ENDS |= {"context": "the context was full", "cancelled": "it was stopped", "erro
 
 
 @dataclass(slots=True)
-class Totals:
+class TraceTotals:
     """The sums over the rounds so far; `by_drafter` counts tokens by drafter and outcome."""
 
     rounds: int = 0
@@ -60,7 +60,7 @@ class Totals:
 
 def trace_lines(records: Iterable[TraceLine]) -> Iterator[str]:
     """Lines as the records are read."""
-    totals, ended = Totals(), "The trace ends here: the program was killed, or still writes."
+    totals, ended = TraceTotals(), "The trace ends here: the program was killed, or still writes."
     for record in records:
         match record:
             case TraceHead():

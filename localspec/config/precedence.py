@@ -24,7 +24,7 @@ SETTABLE = (*SAMPLING_FIELDS, "max_tokens", "stop")
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class SamplingSource:
     """Sampling options that one source gives."""
 
     source: str
@@ -72,16 +72,20 @@ def sampling(
     return over_all(given, layers(config, entry, preset))
 
 
-def layers(config: Config, entry: Entry | None, preset: PresetTable) -> tuple[Layer, ...]:
+def layers(config: Config, entry: Entry | None, preset: PresetTable) -> tuple[SamplingSource, ...]:
     """What was given elsewhere than in the chat or by a flag, the first with a value before the others."""
     catalogued = entry.sampling if entry is not None else SamplingOptions()
-    return Layer(PRESET, preset), Layer("models.toml", catalogued), Layer("config.toml", config.sampling)
+    return (
+        SamplingSource(PRESET, preset),
+        SamplingSource("models.toml", catalogued),
+        SamplingSource("config.toml", config.sampling),
+    )
 
 
-def defaults(own: SamplingOptions, usual: SamplingOptions) -> tuple[Layer, ...]:
+def defaults(own: SamplingOptions, usual: SamplingOptions) -> tuple[SamplingSource, ...]:
     """The layers that come last: the model's own options, and those of `balanced` where it names no temperature."""
     beneath = usual if own.temperature is None else SamplingOptions()
-    return Layer(MODELS_OWN, own), Layer(USUAL, beneath)
+    return SamplingSource(MODELS_OWN, own), SamplingSource(USUAL, beneath)
 
 
 def usual(config: Config, preset: str | None) -> SamplingOptions:
@@ -89,7 +93,7 @@ def usual(config: Config, preset: str | None) -> SamplingOptions:
     return SamplingOptions() if preset else SamplingOptions().over(config.preset(USUAL))
 
 
-def over_all(given: SamplingOptions, beneath: tuple[Layer, ...]) -> SamplingOptions:
+def over_all(given: SamplingOptions, beneath: tuple[SamplingSource, ...]) -> SamplingOptions:
     for layer in beneath:
         given = given.over(layer.options)
     return given

@@ -15,7 +15,7 @@ from localspec.models.catalog_file import Context, Drafted
 
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]
-Overflow = Literal["ask", "drop-oldest", "stop"]
+OverflowPolicy = Literal["ask", "drop-oldest", "stop"]
 DEVICE = r"^(auto|cpu|cuda(:[0-9]{1,2})?|offload)$"
 COLOUR, DURATION = r"^(\$[a-z][a-z0-9-]*|#[0-9a-fA-F]{6})$", r"^(off|[1-9][0-9]{0,5}[smh])$"
 PATTERNS = {
@@ -38,7 +38,7 @@ class ChatTable(Table, frozen=True):
     most."""
 
     send_key: SendKey = "enter"
-    context_overflow: Overflow = "ask"
+    context_overflow: OverflowPolicy = "ask"
     history: bool = True
     title: Literal["first-line", "none"] = "first-line"
     max_tokens: Annotated[int, msgspec.Meta(ge=1, le=MOST_TOKENS)] | None = None
@@ -85,7 +85,7 @@ class EngineTable(Table, frozen=True):
 
 
 class SpecTable(Table, frozen=True):
-    """[spec]: --draft and --k, where models.toml says nothing. `mode` is what F5 changes: on, as it pays, or off.
+    """[spec]: --draft and --k, where models.toml says nothing. `mode` is what F5 changes: on, auto or off.
     `probe_every`: after so many rounds one without a draft, from which the speed-up is measured; then ever fewer."""
 
     draft: str = "auto"

@@ -26,7 +26,7 @@ Step = TypeVar("Step")
 Value = TypeVar("Value")
 
 
-class Making:
+class BuildLock:
     """One process's part in making a file. `lock`: an open file; None without locks, when every process makes it."""
 
     def __init__(self, lock: int | None) -> None:
@@ -75,11 +75,11 @@ class Making:
 
 
 @contextmanager
-def making(file: Path | None) -> Iterator[Making]:
+def making(file: Path | None) -> Iterator[BuildLock]:
     """Opens the lock for a file to be made; None: a file without a name, made without a lock."""
     lock = file and file.with_name(f"{file.name}.lock")
     opened = open_lock(lock) if lock else None
-    one = Making(opened)
+    one = BuildLock(opened)
     try:
         yield one
     finally:

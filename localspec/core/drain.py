@@ -10,7 +10,7 @@ Passed = TypeVar("Passed")
 Value = TypeVar("Value")
 
 
-class Run(Generic[Progress, Value]):
+class Drained(Generic[Progress, Value]):
     """Iterates over a generator; afterwards `value` is what it returned."""
 
     def __init__(self, steps: Generator[Progress, None, Value]) -> None:
@@ -22,7 +22,7 @@ class Run(Generic[Progress, Value]):
 
 def drain(steps: Generator[Progress, None, Value], report: Callable[[Progress], object] = lambda _: None) -> Value:
     """Runs the generator and returns its value; what it yields goes to `report`."""
-    run = Run(steps)
+    run = Drained(steps)
     for progress in run:
         report(progress)
     return run.value
@@ -32,7 +32,7 @@ def relay(
     steps: Generator[Progress, None, Value], change: Callable[[Progress], Passed | None]
 ) -> Generator[Passed, None, Value]:
     """Returns what the generator returns; yields what `change` makes of what it yields, unless that is None."""
-    run = Run(steps)
+    run = Drained(steps)
     for progress in run:
         if (passed := change(progress)) is not None:
             yield passed

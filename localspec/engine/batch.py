@@ -15,8 +15,8 @@ from weakref import WeakSet
 from greenlet import getcurrent, greenlet
 
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.passes import Batched, Pass, Result, alone
-from localspec.engine.pieces import LEAST_READ, Pieces
+from localspec.engine.passes import Batched, Pass, PassResult, alone
+from localspec.engine.pieces import LEAST_READ, PromptPieces
 from localspec.engine.protocols import Forward, Sized
 
 
@@ -24,12 +24,12 @@ class Batch:
     """The tasks of one target, whose decoders `join`, the target's own first. It belongs to one thread."""
 
     def __init__(self) -> None:
-        self._new: list[tuple[greenlet, Result | Exception | None]] = []
-        self._ready: list[tuple[greenlet, Result | Exception | None]] = []
+        self._new: list[tuple[greenlet, PassResult | Exception | None]] = []
+        self._ready: list[tuple[greenlet, PassResult | Exception | None]] = []
         self._waiting: list[tuple[greenlet, Pass]] = []
         self._decoders: WeakSet[Batched] = WeakSet()  # a drafter that is dropped frees its memory
         self._weights: Sized | None = None  # the target's
-        self._pieces: defaultdict[int, Pieces] = defaultdict(Pieces)  # by weights
+        self._pieces: defaultdict[int, PromptPieces] = defaultdict(PromptPieces)  # by weights
         self.last: Forward | None = None
 
     def join(self, decoder: Batched) -> None:
@@ -81,7 +81,7 @@ class Batch:
         for decoder in self._decoders:
             decoder.compute = alone
 
-    def compute(self, one: Pass) -> Result:
+    def compute(self, one: Pass) -> PassResult:
         """Waits until the pass is computed; outside of a task it is computed at once."""
         task = getcurrent()
         if task.parent is None:
@@ -144,7 +144,7 @@ class Batch:
         pieces = self._pieces[id(passes[0].decoder.weights)]
         pieces.observe(max(seconds, 1e-9), read=read, writers=writers, drafted=rows - read - writers)
 
-    def _take(self, task: greenlet, part: Pass, result: Result | Exception) -> None:
+    def _take(self, task: greenlet, part: Pass, result: PassResult | Exception) -> None:
         """A task goes on with its result, or waits for the rest of its pass."""
         index = [waiting for waiting, _ in self._waiting].index(task)
         _, whole = self._waiting[index]
@@ -167,7 +167,7 @@ def groups(waiting: Sequence[tuple[greenlet, Pass]]) -> Iterator[list[tuple[gree
     yield from found.values()
 
 
-def attempt(passes: Sequence[Pass]) -> Sequence[Result | Exception]:
+def attempt(passes: Sequence[Pass]) -> Sequence[PassResult | Exception]:
     """Computes the passes as one; where that fails, each by itself, so that one's fault is its own."""
     try:
         return passes[0].decoder.together(passes)

@@ -36,7 +36,7 @@ class Beam:
         return self.score / len(self.tokens)
 
 
-class Search:
+class BeamSearch:
     """The beams after each step: those that `run`, the best first, and the best that have `ended`."""
 
     def __init__(self, beams: int, ends: frozenset[int], most: int) -> None:
@@ -79,7 +79,7 @@ class Search:
         return beam.tokens[-1] in self.ends or len(beam.tokens) == self.most
 
 
-class Views:
+class BeamCaches:
     """The target's weights with a cache for each beam: the first ones hold the running beams' texts, in their order."""
 
     def __init__(self, target: Batched, count: int) -> None:
@@ -134,7 +134,7 @@ def beam_search(
     """Yields a round for every forward, with the tokens that it decided, often none, until the search is over or the
     context is full. Of the sampling options the penalty counts."""
     prompt, most = list(session.tokens), min(max_tokens, session.tokens_left)
-    search, views = Search(beams, session.stop_ids, most), Views(target, beams)
+    search, views = BeamSearch(beams, session.stop_ids, most), BeamCaches(target, beams)
     try:
         while not search.is_over:
             session.check_cancel()
@@ -157,7 +157,7 @@ def log_probabilities(logits: Tensor, sampling: Sampling, texts: Sequence[Sequen
     return torch.cat([penalise(row[None], sampling, text, nothing) for row, text in zip(known, texts, strict=True)])
 
 
-def why_over(search: Search, max_tokens: int) -> Literal["stop", "length", "context"] | None:
+def why_over(search: BeamSearch, max_tokens: int) -> Literal["stop", "length", "context"] | None:
     if not search.is_over:
         return None
     if search.ended[0].tokens[-1] in search.ends:

@@ -22,7 +22,7 @@ from localspec.engine.lengths import Shorten
 from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS
 from localspec.engine.linear import EightBit
 from localspec.engine.memory import is_out_of_memory
-from localspec.engine.passes import Pass, Result
+from localspec.engine.passes import Pass, PassResult
 from localspec.engine.protocols import ExitStates
 from localspec.engine.shortlist import Shortlist
 
@@ -117,7 +117,7 @@ class Graphed(Decoder):
         return found
 
     @torch.inference_mode()
-    def together(self, passes: Sequence[Pass]) -> list[Result]:
+    def together(self, passes: Sequence[Pass]) -> list[PassResult]:
         """Replays a pass of this decoder alone; several run eagerly."""
         one, exit = passes[0], passes[0].exit_states or ExitStates(0, self.states_in[:0])
         rows, last = len(one), one.unread > 0

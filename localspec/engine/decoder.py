@@ -20,8 +20,8 @@ from localspec.engine.arch import Arch
 from localspec.engine.cache import Cache
 from localspec.engine.lengths import Shorten
 from localspec.engine.linear import Linear
-from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
-from localspec.engine.passes import Pass, Result, alone
+from localspec.engine.offload import LayerStream, bytes_in_memory, bytes_of_layers
+from localspec.engine.passes import Pass, PassResult, alone
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
 from localspec.engine.short_head import shortened
@@ -54,7 +54,7 @@ class Weights:
     layers: tuple[Layer, ...]
     norm: Tensor
     head: Linear
-    stream: Stream[Layer] | None = None
+    stream: LayerStream[Layer] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -114,7 +114,7 @@ class Decoder:
         self.arch = arch
         self.weights = weights
         self.cache = cache
-        self.compute: Callable[[Pass], Result] = alone
+        self.compute: Callable[[Pass], PassResult] = alone
         self.bytes_read = 0  # weight bytes that forwards had to load: bandwidth use is this over time
         self.device, self.dtype = weights.norm.device, weights.norm.dtype
         wide = torch.promote_types(self.dtype, torch.float32)  # angles and norms are never computed in 16 bits
@@ -174,7 +174,7 @@ class Decoder:
         return Decoder(self.arch, self.weights, cache)
 
     @torch.inference_mode()
-    def together(self, passes: Sequence[Pass]) -> list[Result]:
+    def together(self, passes: Sequence[Pass]) -> list[PassResult]:
         """Computes passes of decoders of these weights, through the same layers and with the same head, as one."""
         num_bytes, short = self.bytes_through(passes[0].last, short=passes[0].short), passes[0].short
         for one in passes:

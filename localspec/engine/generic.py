@@ -54,7 +54,7 @@ class GenericDecoder:
     def __init__(self, arch: GenericArch, model: Any, context: int) -> None:
         self.arch, self.model, self.context = arch, model, context
         self.device: torch.device = model.device
-        self.cache: Past = Positions(arch.num_layers, context) if arch.can_rewind else State(model.config)
+        self.cache: Past = PositionCache(arch.num_layers, context) if arch.can_rewind else State(model.config)
         self.weights = Held(weight_bytes(model))
         self.forward_bytes = self.weights.num_bytes - unread_bytes(model)
         self.bytes_read = 0
@@ -95,7 +95,7 @@ class GenericDecoder:
         pass  # torch's threads are shared
 
 
-class Layer(CacheLayerMixin):  # type: ignore[misc] # transformers is untyped
+class IndexedLayer(CacheLayerMixin):  # type: ignore[misc] # transformers is untyped
     """One layer's keys and values [1, heads, context, dim], written by index. All slots are finite."""
 
     is_sliding = False
@@ -134,11 +134,11 @@ class Layer(CacheLayerMixin):  # type: ignore[misc] # transformers is untyped
         return -1
 
 
-class Positions:
+class PositionCache:
     """A KV cache by position, every layer's whole."""
 
     def __init__(self, layers: int, context: int) -> None:
-        self.layers = [Layer(context) for _ in range(layers)]
+        self.layers = [IndexedLayer(context) for _ in range(layers)]
         self.cache = Cache(layers=list(self.layers))
         self.length = 0
 

@@ -22,7 +22,7 @@ CopyIn = Callable[[int, int], None]
 """(layer, slot): copies the layer's weights into the slot."""
 
 
-class Transfer(Protocol):
+class LayerTransfer(Protocol):
     """Copies layers into slots, in the order they are begun."""
 
     def begin(self, layer: int, slot: int) -> None:
@@ -78,10 +78,10 @@ class OnDevice:
         self._stream.synchronize()
 
 
-class Stream(Generic[L]):
+class LayerStream(Generic[L]):
     """Offloaded layers first..last - 1 of a model. `slots` are layers too, whose contents change."""
 
-    def __init__(self, transfer: Transfer, slots: Sequence[L], first: int, last: int) -> None:
+    def __init__(self, transfer: LayerTransfer, slots: Sequence[L], first: int, last: int) -> None:
         self.transfer, self.slots = transfer, slots
         self.first, self.last = first, last
         self._in_slot: list[int | None] = [None] * len(slots)
@@ -127,12 +127,12 @@ def copying(far: Sequence[Sequence[Tensor]], slots: Sequence[Sequence[Tensor]], 
 S = TypeVar("S", bound=Sized)
 
 
-def bytes_of_layers(resident: Sequence[S], stream: Stream[S] | None) -> list[int]:
+def bytes_of_layers(resident: Sequence[S], stream: LayerStream[S] | None) -> list[int]:
     """Sizes of all layers, resident or offloaded."""
     streamed = [stream.slots[0].num_bytes] * (stream.last - stream.first) if stream else []
     return [layer.num_bytes for layer in resident] + streamed
 
 
-def bytes_in_memory(resident: Sequence[S], stream: Stream[S] | None) -> int:
+def bytes_in_memory(resident: Sequence[S], stream: LayerStream[S] | None) -> int:
     """Size of the resident layers and the slots."""
     return sum(layer.num_bytes for layer in (*resident, *(stream.slots if stream else ())))

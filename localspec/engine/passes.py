@@ -10,7 +10,7 @@ from torch import Tensor
 
 from localspec.engine.protocols import ExitStates, Layered, Resident, Sized
 
-Result = tuple[Tensor, Tensor]  # states [rows, hidden] where they were asked for, else [0, hidden]; and logits
+PassResult = tuple[Tensor, Tensor]  # states [rows, hidden] where they were asked for, else [0, hidden]; and logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +56,14 @@ class Batched(Layered, Protocol):
     @property
     def cache(self) -> Positions: ...
 
-    compute: Callable[[Pass], Result]
+    compute: Callable[[Pass], PassResult]
     bytes_read: int
 
     def beside(self) -> Batched:
         """Makes another decoder of the same weights, with an empty cache of its own."""
         ...
 
-    def together(self, passes: Sequence[Pass]) -> list[Result]:
+    def together(self, passes: Sequence[Pass]) -> list[PassResult]:
         """Computes passes of decoders of these weights, through the same layers, as one."""
         ...
 
@@ -73,6 +73,6 @@ def can_batch(decoder: Resident) -> TypeGuard[Batched]:
     return hasattr(decoder, "together")
 
 
-def alone(one: Pass) -> Result:
+def alone(one: Pass) -> PassResult:
     """Computes one pass by itself."""
     return one.decoder.together((one,))[0]

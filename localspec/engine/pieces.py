@@ -16,7 +16,7 @@ LATEST: Final = 2.25  # times as late as alone: a prompt beside others that draf
 RECENT: Final = 5  # forwards: fewer, or one that was held up, say nothing
 
 
-class Pieces:
+class PromptPieces:
     """What was measured of one model's forwards. One with some that write takes as long as reading so many rows: those
     of prompts, the drafted ones, and what one row for each writer is `worth`. Where the machine becomes slower or
     faster, the `rate` follows alone."""

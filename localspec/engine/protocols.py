@@ -218,7 +218,7 @@ class Resident(Target, Protocol):
         ...
 
 
-class Shortened(Resident, Protocol):
+class ShortHeadDecoder(Resident, Protocol):
     """A decoder that can read the logits of some words alone: the torch decoder and the CPU engine's."""
 
     @property
@@ -238,7 +238,7 @@ class Shortened(Resident, Protocol):
         ...
 
 
-class Layered(Shortened, Protocol):
+class Layered(ShortHeadDecoder, Protocol):
     """A target whose first layers can be run alone: the torch decoder and the CPU engine's."""
 
     @property
@@ -250,7 +250,7 @@ class Layered(Shortened, Protocol):
         ...
 
 
-def can_shorten(decoder: Resident) -> TypeGuard[Shortened]:
+def can_shorten(decoder: Resident) -> TypeGuard[ShortHeadDecoder]:
     """True if the decoder can read the logits of some words alone."""
     return hasattr(decoder, "shortlist")
 

@@ -17,7 +17,7 @@ from localspec.engine.protocols import Drafter, Sampler, Target
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PromptProgress:
     """Progress of a prompt, in tokens: `done` of `total` are read or were `cached`."""
 
     done: int
@@ -56,22 +56,22 @@ class Session:
         self.sampler, self.stop_ids = sampler, stop_ids
         self.cancelled = cancelled or (lambda: False)
 
-    def prefill(self, ids: Sequence[int]) -> Iterator[Reading]:
+    def prefill(self, ids: Sequence[int]) -> Iterator[PromptProgress]:
         """Prefills a prompt in chunks, reusing the prefix that is cached; its last token stays pending."""
         if len(ids) >= self.target.context:
             raise ContextOverflow.of(len(ids), self.target.context)
         self.rewind(min(common_prefix_length(self.tokens, ids), len(ids) - 1) + 1)
         cached = self.target.length
         self.tokens = list(ids[: cached + 1])
-        yield Reading(cached, len(ids), cached)
+        yield PromptProgress(cached, len(ids), cached)
         for start in range(cached, len(ids) - 1, PREFILL_CHUNK):
             self.check_cancel()
             chunk = ids[start : min(start + PREFILL_CHUNK, len(ids) - 1)]
             self.target.forward(torch.tensor(chunk), last_only=True)
             self.tokens = list(ids[: self.target.length + 1])
-            yield Reading(self.target.length, len(ids), cached)
+            yield PromptProgress(self.target.length, len(ids), cached)
         self.drafter.prefill(self)
-        yield Reading(self.target.length, len(ids), cached)  # its time counts as the prompt's, too
+        yield PromptProgress(self.target.length, len(ids), cached)  # its time counts as the prompt's, too
 
     def commit(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)

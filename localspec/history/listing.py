@@ -9,11 +9,11 @@ from pathlib import Path
 from localspec.core import paths
 from localspec.history import rows, schema
 from localspec.history.database import connect_read_only
-from localspec.history.records import Chat
+from localspec.history.records import StoredChat
 from localspec.history.store import NEWEST_FIRST
 
 
-def peek(path: Path | None = None, *, limit: int = -1) -> list[Chat]:
+def peek(path: Path | None = None, *, limit: int = -1) -> list[StoredChat]:
     """The chats; none if there is no history, or it is damaged, of another version or unreadable."""
     try:
         with closing(connect_read_only(path or paths.folder("data") / paths.HISTORY)) as db:

@@ -19,7 +19,7 @@ from localspec.history.tree import Tree
 
 Status = Literal["done", "partial", "stopped", "length", "error"]
 WhenFull = Literal["stop", "drop-oldest"]
-Setting = str | int | float | bool | None | tuple[str, ...]
+SettingValue = str | int | float | bool | None | tuple[str, ...]
 STATUS_OF: Mapping[FinishReason | None, Status] = {
     None: "partial",
     "stop": "done",
@@ -51,7 +51,7 @@ class NewChat(Record, frozen=True):
     system: str | None = None
 
 
-class Chat(Record, frozen=True):
+class StoredChat(Record, frozen=True):
     """A chat without its messages. `head_id`: the last message of the branch that was read last.
 
     `when_full`: what to do when a question does not fit into the context, if the user chose for this chat. `untold`:
@@ -113,12 +113,12 @@ class Generation(Record, frozen=True):
     quant: str | None = None
     device: str | None = None
     draft: str | None = None
-    params: dict[str, Setting] = msgspec.field(default_factory=dict)
+    params: dict[str, SettingValue] = msgspec.field(default_factory=dict)
     versions: dict[str, str] = msgspec.field(default_factory=dict)
     stats: Stats = Stats()
 
 
-class Answer(Record, frozen=True):
+class SavedAnswer(Record, frozen=True):
     """An answer so far: its whole text and every round. It is partial until its stats have a finish_reason. `reason`:
     the sentence of the error that ended it."""
 
@@ -176,7 +176,7 @@ class StoredMessage(Record, frozen=True):
 class OpenChat:
     """A chat with all its messages."""
 
-    chat: Chat
+    chat: StoredChat
     tree: Tree[StoredMessage]
 
     @property
@@ -196,14 +196,14 @@ class OpenChat:
         return sum(leaf not in read for leaf in self.tree.leaves())
 
 
-class Part(Record, frozen=True):
+class TextPart(Record, frozen=True):
     """A stretch of a found text; `matches` when it matches the query."""
 
     text: str
     matches: bool
 
 
-class Hit(Record, frozen=True):
+class SearchHit(Record, frozen=True):
     """A match in a message, or in the chat's title when there is no message."""
 
     chat_id: str
@@ -211,7 +211,7 @@ class Hit(Record, frozen=True):
     message_id: int | None
     role: Role | None
     at: str
-    parts: tuple[Part, ...]
+    parts: tuple[TextPart, ...]
 
 
 class ModelTotals(Record, frozen=True):
@@ -248,7 +248,7 @@ class ModelTotals(Record, frozen=True):
         return self.plain_ms / self.compared_ms if self.compared_ms else None
 
 
-class Totals(Record, frozen=True):
+class HistoryTotals(Record, frozen=True):
     """The whole history in figures."""
 
     chats: int

@@ -20,11 +20,11 @@ from localspec.core.process import Process
 from localspec.history.provenance import pack
 from localspec.history.records import (
     ID_LENGTH,
-    Answer,
     Attachment,
-    Chat,
     Generation,
-    Setting,
+    SavedAnswer,
+    SettingValue,
+    StoredChat,
     StoredMessage,
     Unsent,
     gone,
@@ -90,8 +90,8 @@ def new_id() -> str:
     return "".join(secrets.choice(LETTERS) for _ in range(ID_LENGTH))
 
 
-def as_chat(row: sqlite3.Row) -> Chat:
-    return Chat(**{**dict(row), "pinned": bool(row["pinned"])})
+def as_chat(row: sqlite3.Row) -> StoredChat:
+    return StoredChat(**{**dict(row), "pinned": bool(row["pinned"])})
 
 
 def as_messages(rows: Iterable[sqlite3.Row], attached: Iterable[sqlite3.Row]) -> list[StoredMessage]:
@@ -109,7 +109,7 @@ def as_generation(row: sqlite3.Row) -> Generation | None:
         return None
     return Generation(
         **named(row, IDENTITY),
-        params=decoded(row["params_json"], dict[str, Setting], {}),
+        params=decoded(row["params_json"], dict[str, SettingValue], {}),
         versions=decoded(row["versions_json"], dict[str, str], {}),
         stats=decoded(row["stats_json"], Stats, Stats()),
     )
@@ -159,7 +159,7 @@ def check_parent(db: sqlite3.Connection, chat_id: str, parent_id: int | None) ->
         raise gone("message")
 
 
-def save_answer(db: sqlite3.Connection, message_id: int, answer: Answer) -> None:
+def save_answer(db: sqlite3.Connection, message_id: int, answer: SavedAnswer) -> None:
     updated = db.execute(
         "UPDATE message SET content = ?, status = ?, reason = ? WHERE id = ? AND role = 'assistant' "
         "RETURNING conversation_id",

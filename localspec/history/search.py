@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 
 from localspec.history.database import Database
-from localspec.history.records import Hit, Part
+from localspec.history.records import SearchHit, TextPart
 
 WORDS_READ = 32  # of a query; a pasted megabyte has more
 LONGEST_WORD = 200
@@ -100,9 +100,9 @@ SEARCHED = (
 )
 
 
-def find(database: Database, text: str, limit: int) -> list[Hit]:
+def find(database: Database, text: str, limit: int) -> list[SearchHit]:
     query = parse(text)
-    hits: list[Hit] = []
+    hits: list[SearchHit] = []
     for column in SEARCHED if query else ():
         hits += search(database, column, query, limit - len(hits))
     return hits
@@ -124,7 +124,7 @@ def parse(text: str) -> Query:
     return Query(" ".join(words) + "*" * open_ended, tuple(exact))
 
 
-def search(database: Database, searched: Searched, query: Query, limit: int) -> list[Hit]:
+def search(database: Database, searched: Searched, query: Query, limit: int) -> list[SearchHit]:
     """The newest hits in one column. A scan takes a tenth of a second for each hundred megabytes of text."""
     conditions = [f"{searched.index} MATCH ?"] * bool(query.match)
     conditions += [f"{searched.column} LIKE ? ESCAPE '\\'"] * len(query.exact)
@@ -135,7 +135,7 @@ def search(database: Database, searched: Searched, query: Query, limit: int) -> 
     values = [query.match] * bool(query.match) + [f"%{escaped(piece)}%" for piece in query.exact]
     found = database.read(sql, (*values, max(0, limit)))
     return [
-        Hit(
+        SearchHit(
             row["chat_id"],
             row["title"],
             row["message_id"],
@@ -151,9 +151,9 @@ def escaped(piece: str) -> str:
     return re.sub(r"([\\%_])", r"\\\1", piece)
 
 
-def parts(marked: str) -> tuple[Part, ...]:
+def parts(marked: str) -> tuple[TextPart, ...]:
     cut = MARKED.split(marked)  # texts at even positions, matches between them
-    return tuple(Part(text.replace(UNMARK, ""), bool(index % 2)) for index, text in enumerate(cut) if text)
+    return tuple(TextPart(text.replace(UNMARK, ""), bool(index % 2)) for index, text in enumerate(cut) if text)
 
 
 def around(text: str, piece: str) -> str:

@@ -21,15 +21,15 @@ from localspec.history import rows
 from localspec.history.open_file import open_database
 from localspec.history.provenance import unpack
 from localspec.history.records import (
-    Answer,
     Attachment,
     Changes,
-    Chat,
-    Hit,
+    HistoryTotals,
     NewChat,
     OpenChat,
+    SavedAnswer,
+    SearchHit,
+    StoredChat,
     StoredMessage,
-    Totals,
     Unsent,
     gone,
     now,
@@ -62,16 +62,16 @@ class History:
         """True when it could only be opened for reading: later changes by other programs may not be seen."""
         return self._database.is_read_only
 
-    def chats(self, *, limit: int = -1) -> list[Chat]:
+    def chats(self, *, limit: int = -1) -> list[StoredChat]:
         """The chats, pinned ones first, then newest first; -1 is all of them."""
         return [rows.as_chat(row) for row in self._database.read(f"{rows.CHAT} {NEWEST_FIRST}", (limit,))]
 
-    def latest(self) -> Chat | None:
+    def latest(self) -> StoredChat | None:
         """The chat used last, which --continue opens."""
         found = self._database.read(f"{rows.CHAT} ORDER BY updated_at DESC, rowid DESC LIMIT 1")
         return rows.as_chat(found[0]) if found else None
 
-    def find_chat(self, beginning: str) -> Chat:
+    def find_chat(self, beginning: str) -> StoredChat:
         """The chat with this id, or the only one whose id begins with it."""
         typed = beginning.strip().lower()
         query = f"{rows.CHAT} WHERE substr(id, 1, ?) = ? AND ? <> '' LIMIT 2"
@@ -126,7 +126,7 @@ class History:
 
         return self._database.write(work)
 
-    def save(self, message_id: int, answer: Answer) -> None:
+    def save(self, message_id: int, answer: SavedAnswer) -> None:
         """Replaces what was saved of an answer by the answer so far, or by the finished one."""
         self._database.write(lambda db: rows.save_answer(db, message_id, answer))
 
@@ -197,7 +197,7 @@ class History:
         """Deletes the message and all below it, on every branch."""
         self._database.erase(lambda db: rows.delete_branch(db, message_id))
 
-    def search(self, query: str, *, limit: int = 50) -> list[Hit]:
+    def search(self, query: str, *, limit: int = 50) -> list[SearchHit]:
         """The titles, then the messages and attachments, that contain every word of the query, newest first."""
         return find(self._database, query, limit)
 
@@ -205,5 +205,5 @@ class History:
         """The copies made before a migration, and damaged files: none is ever deleted."""
         return sorted(self.path.parent.glob(f"{self.path.name}.*-*"))
 
-    def totals(self) -> Totals:
+    def totals(self) -> HistoryTotals:
         return totals(self._database)

@@ -12,7 +12,7 @@ import msgspec
 
 from localspec.core.events import DrafterSums
 from localspec.history.database import Database
-from localspec.history.records import ModelTotals, Totals
+from localspec.history.records import HistoryTotals, ModelTotals
 
 COUNTS = """
 SELECT (SELECT count(*) FROM conversation), (SELECT count(*) FROM message),
@@ -32,7 +32,7 @@ FROM drafted JOIN generation USING (message_id) GROUP BY 1, 2, 3, 4
 """
 
 
-def totals(database: Database) -> Totals:
+def totals(database: Database) -> HistoryTotals:
     with database.snapshot():
         ((chats, messages, file_bytes),) = database.read(COUNTS)
         models, kinds = database.read(BY_MODEL), database.read(BY_DRAFTER)
@@ -40,7 +40,7 @@ def totals(database: Database) -> Totals:
     for target, draft, quant, kind, *sums in kinds:
         by_drafter[target, draft, quant][kind] = DrafterSums(*map(int, sums))
     found = (msgspec.structs.replace(model(*row), by_drafter=by_drafter[tuple(row)[:3]]) for row in models)
-    return Totals(chats, messages, file_bytes, tuple(found))
+    return HistoryTotals(chats, messages, file_bytes, tuple(found))
 
 
 def model(target: str, draft: str, quant: str, answers: int, *sums: float) -> ModelTotals:

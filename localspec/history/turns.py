@@ -15,7 +15,16 @@ from msgspec.structs import replace
 from localspec.core.errors import NoSuchChat
 from localspec.core.events import Notice, Record
 from localspec.core.process import this
-from localspec.history.records import Answer, Attachment, Chat, NewChat, StoredMessage, Unsent, WhenFull, gone
+from localspec.history.records import (
+    Attachment,
+    NewChat,
+    SavedAnswer,
+    StoredChat,
+    StoredMessage,
+    Unsent,
+    WhenFull,
+    gone,
+)
 
 if TYPE_CHECKING:
     from localspec.history.store import History
@@ -39,7 +48,7 @@ class Asked(Record, frozen=True):
 class Answered(Record, frozen=True):
     """An answer to `parent`, so far or finished; it replaces what was saved of it."""
 
-    answer: Answer
+    answer: SavedAnswer
     id: int
     parent: int
 
@@ -98,7 +107,7 @@ class Left(Record, frozen=True):
 class Opened(Record, frozen=True):
     """A chat was opened: the next question continues it."""
 
-    chat: Chat
+    chat: StoredChat
 
 
 class Written(Record, frozen=True):
@@ -142,10 +151,10 @@ Update = (
 )
 
 
-class Turns:
+class TurnWriter:
     """Writes a running chat's updates: knows its row and those of its messages. Other programs may write, too."""
 
-    def __init__(self, chat: Chat | None = None) -> None:
+    def __init__(self, chat: StoredChat | None = None) -> None:
         self._chat_id: str | None = None
         self._kind: tuple[str, str | None] | None = None
         self._rows: dict[int, int] = {}  # of the ids that are our own
@@ -268,7 +277,7 @@ class Turns:
             raise gone("message")
         return self._rows[message_id]
 
-    def _continue(self, chat: Chat | None) -> None:
+    def _continue(self, chat: StoredChat | None) -> None:
         self._chat_id = chat.id if chat else None
         self._kind = (chat.model_key, chat.preset) if chat else None
         self._rows.clear()

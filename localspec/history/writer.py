@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from localspec.core.errors import LocalspecError, NoSuchChat
 from localspec.core.events import Notice, Step
-from localspec.history.records import Chat
-from localspec.history.turns import Answered, Turns, Update
+from localspec.history.records import StoredChat
+from localspec.history.turns import Answered, TurnWriter, Update
 
 if TYPE_CHECKING:
     from localspec.history.store import History
@@ -32,9 +32,9 @@ LATE = Notice("warning", "history", "Saving took too long: the end of this chat 
 class Writer:
     """Saves a running chat; `chat` is the one to continue. Its thread writes; any may call `steps`."""
 
-    def __init__(self, path: Path | None = None, *, chat: Chat | None = None) -> None:
+    def __init__(self, path: Path | None = None, *, chat: StoredChat | None = None) -> None:
         self._path = path
-        self._turns = Turns(chat)
+        self._turns = TurnWriter(chat)
         self._history: History | None = None
         self._notify: Notify = lambda _: None
         self._trouble: Notice | None = None

@@ -14,7 +14,6 @@ from localspec.hub.environment import endpoint
 from localspec.hub.login import read_login
 from localspec.hub.plan import prepare
 from localspec.hub.records import (
-    Answer,
     AnyAsk,
     AskDelete,
     AskFit,
@@ -22,15 +21,16 @@ from localspec.hub.records import (
     AskPull,
     AskSearch,
     Go,
+    HubAnswer,
     Progress,
 )
 from localspec.hub.remote_fit import answer_fit
 from localspec.hub.remote_pair import answer_pair
 from localspec.hub.search import search
-from localspec.hub.transfer import Deadlines
+from localspec.hub.transfer import TransferTimeouts
 
 
-def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[Answer]:
+def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], None]) -> Generator[HubAnswer]:
     """The answers, one after the other; `report` hears what comes before a plan. Nothing is downloaded or deleted
     unless the plan that comes first is iterated past."""
     scratch, reports = paths.headers_dir(), Reported(report)
@@ -45,7 +45,7 @@ def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], No
         case AskPull(request):
             plan = prepare(client, request, scratch, report=reports)
             yield plan
-            yield from fetch(plan, request, Deadlines(silence))
+            yield from fetch(plan, request, TransferTimeouts(silence))
         case AskSearch(searched):
             yield search(client, searched)
         case AskFit(fitted):

@@ -8,7 +8,7 @@ from typing import Any  # Any: an option has a type of its own
 
 from localspec.core.arguments import checked
 from localspec.hub.process import ANSWER_SECONDS, HubProcess
-from localspec.hub.records import Answer, AskPull, Go, Pulled, PullPlan, PullRequest
+from localspec.hub.records import AskPull, Go, HubAnswer, Pulled, PullPlan, PullRequest
 from localspec.hub.refusals import refuse_licences, refuse_unready
 from localspec.hub.request import pull_request
 
@@ -16,7 +16,7 @@ from localspec.hub.request import pull_request
 @checked
 def pull_events(
     model: str | PullRequest, *, accept_licence: bool = False, silence: float = ANSWER_SECONDS, **options: Any
-) -> Iterator[Answer]:
+) -> Iterator[HubAnswer]:
     """Progress and a PullPlan; whoever iterates on agrees to it: Progress, Retrying and Notice, a Fetched for each
     repository, and Pulled. Closed at any point, what has come stays. `accept_licence`: of a non-commercial licence,
     which is remembered; without it AccessDenied. `options`: draft, quant, ctx and xet, as `localspec pull` has them."""

@@ -18,7 +18,7 @@ from localspec.core import paths
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Failure
 from localspec.hub.faults import error_for
-from localspec.hub.records import PAUSES, Answer, AnyAsk, AskFit, AskPull, Go
+from localspec.hub.records import PAUSES, AnyAsk, AskFit, AskPull, Go, HubAnswer
 from localspec.runtime.failures import log_file
 from localspec.runtime.worker import quieten
 
@@ -66,7 +66,7 @@ class Child:
             self._send(Failure(ours.code, ours.message, ours.hint, ours.exit_code))
         return None
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: HubAnswer) -> None:
         """Writes one line, whole; a parent that is gone ends the process."""
         rest = memoryview(msgspec.json.encode(answer) + b"\n")
         try:

@@ -41,12 +41,12 @@ class Sibling(msgspec.Struct, frozen=True, rename="camel"):
     lfs: Lfs | None = None
 
 
-class Counts(msgspec.Struct, frozen=True):
+class ParameterCounts(msgspec.Struct, frozen=True):
     parameters: dict[str, int] = {}
     total: int = 0
 
 
-class Info(msgspec.Struct, frozen=True, rename="camel"):
+class RepoInfo(msgspec.Struct, frozen=True, rename="camel"):
     """A repository as the hub's API describes it, as far as it was asked for."""
 
     id: str
@@ -55,7 +55,7 @@ class Info(msgspec.Struct, frozen=True, rename="camel"):
     disabled: bool | None = None
     tags: tuple[str, ...] | None = None
     card_data: dict[str, Any] | None = None
-    safetensors: Counts | None = None
+    safetensors: ParameterCounts | None = None
     gguf: dict[str, Any] | None = None
     config: dict[str, Any] | None = None
     siblings: tuple[Sibling, ...] | None = None
@@ -84,10 +84,10 @@ class Info(msgspec.Struct, frozen=True, rename="camel"):
         return total if type(total) is int else 0
 
 
-class Found(msgspec.Struct, frozen=True):
+class SearchResults(msgspec.Struct, frozen=True):
     """A page of a search, and the query of the next one."""
 
-    rows: tuple[Info, ...]
+    rows: tuple[RepoInfo, ...]
     cursor: str
 
 
@@ -130,10 +130,10 @@ class Client:
         self._heard, self._heard_at = heard, time.monotonic()
         self._counting, self.bytes_read = Lock(), 0
 
-    def info(self, repo: str, revision: str = "") -> Info:
+    def info(self, repo: str, revision: str = "") -> RepoInfo:
         """A repository at a revision, with its files' sizes and hashes."""
         at = f"/revision/{quote(revision, safe='')}" if revision else ""
-        return self._json(f"/api/models/{quote(repo)}{at}?blobs=true&securityStatus=true", Info, repo)
+        return self._json(f"/api/models/{quote(repo)}{at}?blobs=true&securityStatus=true", RepoInfo, repo)
 
     def may_read(self, repo: str) -> Permission:
         """Whether this login may read a gated repository's files."""
@@ -153,13 +153,15 @@ class Client:
         except AccessDenied:
             return ""
 
-    def search(self, query: str) -> Found:
+    def search(self, query: str) -> SearchResults:
         """A page of a search; `query` as the API has it, or the cursor of the page before."""
         with self._open(f"/api/models?{query}", "the search") as response:
             raise_for_status(response)
-            rows = decode(self._body(response, "the search"), tuple[Info, ...], "the search")
+            rows = decode(self._body(response, "the search"), tuple[RepoInfo, ...], "the search")
             following = response.links.get("next", {}).get("url", "")
-        return Found(rows, urlsplit(following).query)  # the query alone: no other host is asked, or sees the token
+        return SearchResults(
+            rows, urlsplit(following).query
+        )  # the query alone: no other host is asked, or sees the token
 
     def read(self, repo: str, commit: str, path: str, limit: int) -> bytes:
         """A small file, whole; CheckpointError beyond `limit`."""

@@ -20,7 +20,7 @@ from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import pairs
 from localspec.runtime.local_models import snapshots
-from localspec.runtime.pairs import Candidate
+from localspec.runtime.pairs import DrafterCandidate
 
 Found = TypeVar("Found", FitFound, PairFound)
 
@@ -47,14 +47,14 @@ def fit_found(model: str, draft: str, weights: WeightOptions) -> FitFound:
 
 
 @checked
-def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[Candidate, ...]:
+def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[DrafterCandidate, ...]:
     """Whether a model can draft for another, as one candidate with its verdict; without `draft` the candidates on this
     machine, or with `hub` those of the hub, best first."""
     catalog = Catalog.load()
     target, draft = catalog.plain_name(target), catalog.plain_name(draft)
     first, second = here(target, catalog), here(draft, catalog) if draft else None
     if first is not None and second is not None:
-        return (Candidate(draft, second.total_bytes, on_disk=True, verdict=pairs.pair(first, second)),)
+        return (DrafterCandidate(draft, second.total_bytes, on_disk=True, verdict=pairs.pair(first, second)),)
     if first is not None and not draft and not hub:
         return tuple(pairs.candidates(first, snapshots(catalog)))
     with asking_about(target, draft):

@@ -16,15 +16,15 @@ from localspec.hub.faults import hub_faults
 from localspec.hub.licences import remember
 from localspec.hub.records import Fetched, Progress, Pulled, PullPlan, PullRequest, Repository, Retrying
 from localspec.hub.refusals import refuse_full, refuse_unready
-from localspec.hub.transfer import Deadlines, Transfer
+from localspec.hub.transfer import Transfer, TransferTimeouts
 from localspec.models import hub_cache
 from localspec.runtime import known_pairs
 
 Happening = Progress | Retrying | Notice | Fetched | Pulled
-USUAL = Deadlines()
+USUAL = TransferTimeouts()
 
 
-def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) -> Iterator[Happening]:
+def fetch(plan: PullPlan, request: PullRequest, deadlines: TransferTimeouts = USUAL) -> Iterator[Happening]:
     """Fetches what was planned, the target first: it is useful alone."""
     refuse_unready(plan)
     for repository in plan.repositories:
@@ -43,7 +43,7 @@ def fetch(plan: PullPlan, request: PullRequest, deadlines: Deadlines = USUAL) ->
 
 
 def fetch_one(
-    repository: Repository, request: PullRequest, deadlines: Deadlines
+    repository: Repository, request: PullRequest, deadlines: TransferTimeouts
 ) -> Generator[Happening, None, Fetched]:
     """One repository, until its revision names the commit; what it is stopped by is noted, and raised."""
     checked, before = 0, blobs.read_reference(repository.repo, repository.revision or hub_cache.MAIN)

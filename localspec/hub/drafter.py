@@ -33,7 +33,7 @@ UNREAD = "the catalogue knows no drafter for it, and its tokens cannot be read y
 
 
 @dataclass(frozen=True, slots=True)
-class Drafter:
+class OfferedDrafter:
     """An offer, and the model that drafts if it is one: to be fetched, or `here` on this machine."""
 
     offer: DraftOffer
@@ -47,11 +47,11 @@ class Drafter:
 
 def drafter_for(
     client: Client, target: Inspected, asked: str, scratch: Path, *, heard: Callable[[], None] = lambda: None
-) -> Drafter:
+) -> OfferedDrafter:
     """The drafter that is asked for: "auto" is the catalogue's, else the first that is found, "none" is none, else a
     repository, whose fault is the user's to hear. `heard` is called before each model that is compared."""
     if asked == NONE:
-        return Drafter(DraftOffer("none", detail="none was asked for"))
+        return OfferedDrafter(DraftOffer("none", detail="none was asked for"))
     if asked != AUTO:
         return draft_model(client, target, asked, "auto", scratch, source="asked for")
     known = Catalog.load().of_repository(target.seen.repo)
@@ -59,40 +59,40 @@ def drafter_for(
     if draft is None:
         return found_drafter(client, target, scratch, heard)
     if draft.kind == "off":
-        return Drafter(DraftOffer("none", detail="the catalogue has none for it"))
+        return OfferedDrafter(DraftOffer("none", detail="the catalogue has none for it"))
     if draft.kind == EARLY_EXIT.name:
-        return Drafter(early_exit(target, draft))
+        return OfferedDrafter(early_exit(target, draft))
     if not has_model(draft.kind):
-        return Drafter(DraftOffer("none", detail=f"{kind_name(draft.kind)} needs no download"))
+        return OfferedDrafter(DraftOffer("none", detail=f"{kind_name(draft.kind)} needs no download"))
     return of_the_catalogue(client, target, draft, scratch)
 
 
-def of_the_catalogue(client: Client, target: Inspected, draft: DraftTable, scratch: Path) -> Drafter:
+def of_the_catalogue(client: Client, target: Inspected, draft: DraftTable, scratch: Path) -> OfferedDrafter:
     """The catalogue's draft model; none with the reason where it cannot be had."""
     name = draft.model or ""
     try:
         found = draft_model(client, target, name, draft.k, scratch, source=draft.source)
     except LocalspecError as fault:
-        return Drafter(DraftOffer("none", name=name, detail=fault.message.rstrip(".")))
+        return OfferedDrafter(DraftOffer("none", name=name, detail=fault.message.rstrip(".")))
     if found.model and not found.model.seen.access.may_read:
         why = denied(found.model.seen).message.rstrip(".")
-        return Drafter(DraftOffer("none", name=name, detail=why))
+        return OfferedDrafter(DraftOffer("none", name=name, detail=why))
     return found
 
 
-def found_drafter(client: Client, target: Inspected, scratch: Path, heard: Callable[[], None]) -> Drafter:
+def found_drafter(client: Client, target: Inspected, scratch: Path, heard: Callable[[], None]) -> OfferedDrafter:
     """A draft model with the target's tokens, on this machine or else on the hub; none with the reason, which may be
     the hub's fault."""
     if target.snapshot is None:
-        return Drafter(DraftOffer("none", detail=UNREAD))
+        return OfferedDrafter(DraftOffer("none", detail=UNREAD))
     try:
         found = found_here(target.snapshot, heard) or found_on_hub(client, target, target.snapshot, scratch, heard)
     except LocalspecError as fault:
-        return Drafter(DraftOffer("none", detail=f"looking for one failed: {fault.message.rstrip('.')}"))
-    return found or Drafter(DraftOffer("none", detail=NOT_FOUND.format(target.seen.repo)))
+        return OfferedDrafter(DraftOffer("none", detail=f"looking for one failed: {fault.message.rstrip('.')}"))
+    return found or OfferedDrafter(DraftOffer("none", detail=NOT_FOUND.format(target.seen.repo)))
 
 
-def found_here(target: Snapshot, heard: Callable[[], None]) -> Drafter | None:
+def found_here(target: Snapshot, heard: Callable[[], None]) -> OfferedDrafter | None:
     """The first model on this machine that can draft for it, those of its family and of a good size before others."""
     small = [one for one in snapshots(Catalog.load()) if is_small(one.total_bytes, target.total_bytes)]
     for one in by_promise(target, small)[:MOST_COMPARED]:
@@ -101,13 +101,13 @@ def found_here(target: Snapshot, heard: Callable[[], None]) -> Drafter | None:
             verdict = pair(target, one)
             if verdict.same_tokens:
                 offer = DraftOffer(MODEL.name, one.name, source=HERE, verdict=verdict, detail=verdict.detail)
-                return Drafter(offer, here=one)
+                return OfferedDrafter(offer, here=one)
     return None
 
 
 def found_on_hub(
     client: Client, target: Inspected, snapshot: Snapshot, scratch: Path, heard: Callable[[], None]
-) -> Drafter | None:
+) -> OfferedDrafter | None:
     """The first repository of its family that can be read and can draft for it; PullError where the hub fails."""
     for row in of_its_family(client, snapshot, target.seen.repo)[:MOST_COMPARED]:
         heard()
@@ -128,7 +128,9 @@ def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
     return DraftOffer(EARLY_EXIT.name, name=EARLY_EXIT.summary(str(layer)), exit_layer=layer, k=draft.k, source=source)
 
 
-def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str) -> Drafter:
+def draft_model(
+    client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str
+) -> OfferedDrafter:
     """A repository that drafts, which may be behind a gate; an error where it cannot be loaded, or does not speak the
     target's tokens."""
     repo, revision, variant = asked_repository(name)
@@ -139,11 +141,13 @@ def draft_model(client: Client, target: Inspected, name: str, k: DraftLength, sc
     if not found.files:
         raise IncompatiblePair(f"{repo} has several files that could draft.", hint=f"Name one: {repo}:Q8_0")
     if target.snapshot is None or found.snapshot is None:
-        return Drafter(DraftOffer(MODEL.name, name=name, k=k, source=source), found)
+        return OfferedDrafter(DraftOffer(MODEL.name, name=name, k=k, source=source), found)
     verdict = pair(target.snapshot, found.snapshot)
     if not verdict.ok:
         raise IncompatiblePair(
             f"{repo} cannot draft for {target.seen.repo}: {verdict.detail}.",
             hint="Use a model with the same tokenizer, or --draft none.",
         )
-    return Drafter(DraftOffer(MODEL.name, name=name, k=k, source=source, verdict=verdict, detail=verdict.detail), found)
+    return OfferedDrafter(
+        DraftOffer(MODEL.name, name=name, k=k, source=source, verdict=verdict, detail=verdict.detail), found
+    )

@@ -25,7 +25,7 @@ from localspec.core.sanitize import one_line
 from localspec.hub import blobs
 from localspec.hub.disconnects import PASSING, LocationExpired, status_of, why_cut
 from localspec.hub.environment import endpoint
-from localspec.hub.part import PIECE, Part
+from localspec.hub.part import PIECE, PartFile
 from localspec.hub.records import RemoteFile, Repository, Retrying
 from localspec.hub.watch import Stopped, Watch
 from localspec.models import hub_cache
@@ -165,7 +165,7 @@ class Fetcher:
     def _download(self, file: RemoteFile) -> bool:
         """Fetches what its part lacks; a part with wrong bytes is deleted."""
         where = blobs.part(self._repo, file)
-        with Part(where, file.size, lambda count: self._watch.moved(file.path, count)) as part:
+        with PartFile(where, file.size, lambda count: self._watch.moved(file.path, count)) as part:
             self._watch.found(file.path, part.tell())
             with self._watch.reading(file.path):
                 part.read_again(self._watch.go_on)
@@ -182,7 +182,7 @@ class Fetcher:
         self._watch.checked.add(file.path)
         return True
 
-    def _get(self, file: RemoteFile, part: Part) -> None:
+    def _get(self, file: RemoteFile, part: PartFile) -> None:
         """One request for the rest of a file, at the address that the hub gives now; addresses expire."""
         url = hf_hub_url(self._repo, file.path, revision=self._commit, endpoint=self._endpoint)
         found = get_hf_file_metadata(url)

@@ -58,7 +58,7 @@ def unheard(done: int, total: int) -> None:
 
 
 @dataclass(frozen=True)
-class Remote:
+class RemoteRepo:
     """A repository at one commit, with all its `files`; `scratch` keeps the headers of all repositories."""
 
     client: Client
@@ -101,7 +101,7 @@ def is_content(file: RemoteFile, content: bytes) -> bool:
     return not file.blob_id or blob == file.blob_id
 
 
-def open_headers(remote: Remote, chosen: Sequence[RemoteFile], heard: Heard = unheard) -> Snapshot:
+def open_headers(remote: RemoteRepo, chosen: Sequence[RemoteFile], heard: Heard = unheard) -> Snapshot:
     """The model as the loader sees it, from headers alone; CheckpointError, with the loader's sentence, for what it
     would not load: of a configuration that it would not, before any weight file is touched."""
     weights = weights_of(chosen)
@@ -144,7 +144,7 @@ def all_of(jobs: Sequence[Callable[[], object]], heard: Callable[[int], None]) -
 
 
 @contextmanager
-def named_by_repository(remote: Remote) -> Iterator[None]:
+def named_by_repository(remote: RemoteRepo) -> Iterator[None]:
     """Names files in errors by their repository instead of the folder of their headers."""
     try:
         yield
@@ -152,12 +152,12 @@ def named_by_repository(remote: Remote) -> Iterator[None]:
         raise CheckpointError(by_repository(remote, fault.message), hint=by_repository(remote, fault.hint)) from fault
 
 
-def by_repository(remote: Remote, text: str) -> str:
+def by_repository(remote: RemoteRepo, text: str) -> str:
     """The text with files named by their repository instead of the folder of their headers."""
     return one_line(text.replace(f"{remote.folder}/", f"{remote.repo}/").replace(str(remote.folder), remote.repo))
 
 
-def fetch(remote: Remote, file: RemoteFile, most_bytes: int) -> None:
+def fetch(remote: RemoteRepo, file: RemoteFile, most_bytes: int) -> None:
     """Writes one weight file sparse, unless it is there."""
     target = remote.folder / file.path
     if target.exists():
@@ -174,7 +174,7 @@ def fetch(remote: Remote, file: RemoteFile, most_bytes: int) -> None:
         os.replace(part, target)
 
 
-def fetch_safetensors(remote: Remote, file: RemoteFile, stream: IO[bytes], most_bytes: int) -> None:
+def fetch_safetensors(remote: RemoteRepo, file: RemoteFile, stream: IO[bytes], most_bytes: int) -> None:
     """Eight bytes of length, and so many of JSON."""
 
     def read(begin: int, end: int) -> bytes:
@@ -191,7 +191,7 @@ def fetch_safetensors(remote: Remote, file: RemoteFile, stream: IO[bytes], most_
     stream.write(got[:end])
 
 
-def fetch_gguf(remote: Remote, file: RemoteFile, stream: IO[bytes]) -> None:
+def fetch_gguf(remote: RemoteRepo, file: RemoteFile, stream: IO[bytes]) -> None:
     """The metadata and the list of tensors; and the factors that belong to the configuration."""
     ranges = Ranges(remote, file, stream)
     where = Path(f"{remote.repo}/{file.path}")
@@ -206,7 +206,7 @@ def fetch_gguf(remote: Remote, file: RemoteFile, stream: IO[bytes]) -> None:
 class Ranges(RawIOBase):
     """A file of the hub as a stream that is read from its beginning, in growing ranges; copies what it reads."""
 
-    def __init__(self, remote: Remote, file: RemoteFile, copy: IO[bytes]) -> None:
+    def __init__(self, remote: RemoteRepo, file: RemoteFile, copy: IO[bytes]) -> None:
         self._remote, self._file, self._copy = remote, file, copy
         self._at, self._step = 0, FIRST_GGUF_BYTES
 

@@ -93,11 +93,11 @@ class Listed(msgspec.Struct, frozen=True):
         return self.lfs_sha256 or self.blob_id
 
 
-class Tree(msgspec.Struct, frozen=True):
+class HubTree(msgspec.Struct, frozen=True):
     files: dict[str, Listed]
 
 
-TREE = msgspec.json.Decoder(Tree)
+TREE = msgspec.json.Decoder(HubTree)
 
 
 def verify_files(path: Path, name: str = "") -> Iterator[Verifying | FilesVerified]:

@@ -27,10 +27,10 @@ from localspec.models.named_templates import OWN
 from localspec.models.template_choice import template_name
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.load_marks import is_loaded
-from localspec.runtime.local_models import Shelved, known_pairs, last_used, on_disk, shelved
+from localspec.runtime.local_models import ListedModel, known_pairs, last_used, listed_model, on_disk
 
 
-class OnDisk(Record, frozen=True):
+class LocalModel(Record, frozen=True):
     """A model that `name` loads. `repo` and `commit`: of one from the hub; `newer`: refs/main names another commit than
     models.toml. `drafter`: who drafts by default; `last_used`: when a chat with it was, "" for never."""
 
@@ -49,19 +49,19 @@ class OnDisk(Record, frozen=True):
 
 
 @checked
-def list_models() -> tuple[OnDisk, ...]:
+def list_models() -> tuple[LocalModel, ...]:
     """Every model on this machine, as `localspec ls` lists them."""
     catalog, used = Catalog.load(), last_used()
     return tuple(described(one, catalog.resolve(one.name), catalog, used) for one in on_disk(catalog, ""))
 
 
-def described(one: Shelved, entry: Entry, catalog: Catalog, used: Mapping[str, str]) -> OnDisk:
+def described(one: ListedModel, entry: Entry, catalog: Catalog, used: Mapping[str, str]) -> LocalModel:
     repo, commit = hub_cache.fetched_from(entry.path)
     key = catalog.key_of(one.name)
     known = catalog.models[key] if key else (catalog.of_repository(repo) or ("", None))[1]
     licence = licence_at(entry.path)
     drafted = dict(one.drafts).get("auto", "")
-    return OnDisk(
+    return LocalModel(
         one.name,
         str(entry.path),
         one.quant,
@@ -82,13 +82,13 @@ class ModelFile(Record, frozen=True):
     num_bytes: int
 
 
-class Details(Record, frozen=True):
+class ModelDetails(Record, frozen=True):
     """Everything about one model on this machine. `layers` 0: transformers runs it; `template`: its chat template, ""
     for a base model; `named_template`: the one of models.toml, where that is used; `drafts`: what --draft takes, with a
     description; `answers`: how its answers went, model by model as the history has them; `older`: commits of its
     repository that nothing names any more."""
 
-    model: OnDisk
+    model: LocalModel
     architecture: str
     layers: int
     context: int
@@ -102,14 +102,14 @@ class Details(Record, frozen=True):
     named_template: str = ""
 
 
-def details(name: str) -> Details:
+def details(name: str) -> ModelDetails:
     """One model's, by any name that loads it; NotDownloaded where it is not here."""
     catalog = Catalog.load()
     entry = catalog.resolve(name)
     snapshot = open_snapshot(entry.path, name)
     arch, folder = read_any(snapshot.config), folder_of(entry.path)
-    one = shelved(name, entry, available_bytes(), known_pairs(catalog))
-    return Details(
+    one = listed_model(name, entry, available_bytes(), known_pairs(catalog))
+    return ModelDetails(
         described(one, entry, catalog, last_used()),
         str(snapshot.config.get("model_type", "")),
         exit_layers(snapshot),

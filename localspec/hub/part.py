@@ -14,7 +14,7 @@ from types import TracebackType
 PIECE = 1 << 20
 
 
-class Part:
+class PartFile:
     """Opened at its end, made if need be, unbuffered: what was written stays when the process is killed.
 
     `moved` is called with the bytes that arrived, negative where they were thrown away again, and with 0 before they
@@ -30,7 +30,7 @@ class Part:
             self._file.seek(0)
         self._hash = sha256()
 
-    def __enter__(self) -> Part:
+    def __enter__(self) -> PartFile:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:

@@ -14,7 +14,7 @@ from localspec.core.disk import SPARE_BYTES, free_bytes
 from localspec.core.requests import WeightOptions
 from localspec.hub.alternatives import meanwhile
 from localspec.hub.client import Client
-from localspec.hub.drafter import Drafter, drafter_for
+from localspec.hub.drafter import OfferedDrafter, drafter_for
 from localspec.hub.records import DraftOffer, Progress, PullPlan, PullRequest
 from localspec.hub.repository import Inspected, Seen, files_of, inspect, record, see
 from localspec.hub.selection import variants
@@ -36,9 +36,9 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
         seen, files_of(seen, request.variant), lambda done, total: report(Progress(repo, "headers", done, total))
     )
     if target.unloadable:
-        return plan_of(target, Drafter(DraftOffer("none", detail="it cannot be loaded")))
+        return plan_of(target, OfferedDrafter(DraftOffer("none", detail="it cannot be loaded")))
     if seen.access.may_read and not target.files:
-        plan = plan_of(target, Drafter(DraftOffer("none", detail="no file is chosen yet")))
+        plan = plan_of(target, OfferedDrafter(DraftOffer("none", detail="no file is chosen yet")))
         return msgspec.structs.replace(plan, variants=variant_fits(seen, request.weights))
 
     def checking() -> None:
@@ -52,7 +52,7 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
     return plan_of(target, drafter, fit_of(target, drafter, request.weights))
 
 
-def plan_of(target: Inspected, drafter: Drafter, fit: FitReport | None = None) -> PullPlan:
+def plan_of(target: Inspected, drafter: OfferedDrafter, fit: FitReport | None = None) -> PullPlan:
     chosen, model = record(target), record(drafter.model) if drafter.model else None
     left = chosen.bytes_left + (model.bytes_left if model else 0)
     return PullPlan(
@@ -67,7 +67,7 @@ def plan_of(target: Inspected, drafter: Drafter, fit: FitReport | None = None) -
     )
 
 
-def fit_of(target: Inspected, drafter: Drafter, options: WeightOptions) -> FitReport | None:
+def fit_of(target: Inspected, drafter: OfferedDrafter, options: WeightOptions) -> FitReport | None:
     """The fit of a target with its drafter; None where no header may be read."""
     if target.snapshot is None:
         return None
@@ -82,7 +82,7 @@ def variant_fits(seen: Seen, options: WeightOptions) -> tuple[FitReport, ...]:
     while they are loaded, so the header of the smallest one is enough; its name and size are each one's own."""
     known = variants(seen.all_files)
     first = inspect(seen, next(iter(known.values())).parts)
-    fit = fit_of(first, Drafter(DraftOffer("none")), options)
+    fit = fit_of(first, OfferedDrafter(DraftOffer("none")), options)
     if fit is None:
         return ()
     return tuple(msgspec.structs.replace(fit, name=label, num_bytes=one.num_bytes) for label, one in known.items())

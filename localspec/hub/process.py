@@ -18,9 +18,9 @@ import msgspec
 
 from localspec.core.errors import HubAway, PullError, error_of
 from localspec.core.events import Failure
-from localspec.hub.records import LAST, PAUSES, Answer, AnyAsk
+from localspec.hub.records import LAST, PAUSES, AnyAsk, HubAnswer
 
-ANSWERS = msgspec.json.Decoder(Answer)
+ANSWERS = msgspec.json.Decoder(HubAnswer)
 ANSWER_SECONDS = 30.0  # from a question to its first answer, and between answers; the child has shorter ones of its own
 CHILD = "localspec.hub.child"
 
@@ -33,7 +33,7 @@ class HubProcess:
         self._lock = Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
-    def ask(self, question: AnyAsk) -> Iterator[Answer]:
+    def ask(self, question: AnyAsk) -> Iterator[HubAnswer]:
         """The answers to a question, up to the last, or to a plan that waits for Go; a Failure is raised as the error
         that it stands for, HubAway where no answer comes in time."""
         child = self._started()

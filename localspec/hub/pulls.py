@@ -30,7 +30,7 @@ FOREIGN = "begun by another program"
 DROPPED = "dropped; parts kept"
 
 
-class Kept(Record, frozen=True):
+class PullState(Record, frozen=True):
     """What the state folder has of a download: what was asked, and the process that runs it, or ran it last."""
 
     repo: str
@@ -63,14 +63,14 @@ class Unfinished(Record, frozen=True):
         return self.request.name if self.request and self.request.repo == self.repo else self.repo
 
 
-KEPT = msgspec.json.Decoder(Kept)
+KEPT = msgspec.json.Decoder(PullState)
 
 
 def begin(repository: Repository, request: PullRequest, pid: int | None = None) -> None:
     """Notes that this process, or the one with this id, downloads it; should it be killed, this stays. Nothing of one
     that has ended already."""
     if (process := this() if pid is None else process_of(pid)) is not None:
-        kept = Kept(
+        kept = PullState(
             repository.repo,
             repository.commit,
             repository.files,
@@ -125,7 +125,7 @@ def running(repo: str) -> bool:
     return any(kept.repo == repo and kept.pid != os.getpid() and is_alive(kept) for _, kept in notes())
 
 
-def found_of(kept: Kept) -> Unfinished:
+def found_of(kept: PullState) -> Unfinished:
     done = sum(blobs.bytes_here(kept.repo, file) for file in kept.files)
     total = sum(file.size for file in kept.files)
     return Unfinished(kept.repo, kept.commit, done, total, kept.reason, kept.at, kept.request, is_alive(kept))
@@ -150,11 +150,11 @@ def changed(path: Path) -> float:
         return 0.0
 
 
-def is_alive(kept: Kept) -> bool:
+def is_alive(kept: PullState) -> bool:
     return kept.pid > 0 and Process(kept.pid, kept.pid_began).is_alive
 
 
-def read(file: Path) -> Kept | None:
+def read(file: Path) -> PullState | None:
     """The state in a file; None where there is none, or it cannot be read."""
     try:
         return KEPT.decode(read_small(file))
@@ -162,13 +162,13 @@ def read(file: Path) -> Kept | None:
         return None
 
 
-def known(repo: str) -> Kept | None:
+def known(repo: str) -> PullState | None:
     """What is noted of this repository: of the pull that runs, before others."""
     found = [kept for _, kept in notes() if kept.repo == repo]
     return max(found, key=lambda kept: (is_alive(kept), kept.at), default=None)
 
 
-def write(kept: Kept) -> None:
+def write(kept: PullState) -> None:
     with suppress(OSError, UsageError):  # without it the download goes on: only `pull` alone will not name it
         write_whole(file_of(kept), msgspec.json.format(msgspec.json.encode(kept)))
 
@@ -178,7 +178,7 @@ def remove(file: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def file_of(one: Kept | Repository) -> Path:
+def file_of(one: PullState | Repository) -> Path:
     weights = (file.path for file in one.files if file.path.endswith(".gguf"))
     return state_file(one.repo, one.revision, min(weights, default=""))
 
@@ -190,7 +190,7 @@ def state_file(repo: str, revision: str = "", weights: str = "") -> Path:
     return paths.pulls_dir() / f"{blobs.repo_dir(repo).name}{mark}.json"
 
 
-def notes() -> list[tuple[Path, Kept]]:
+def notes() -> list[tuple[Path, PullState]]:
     """All that can be read, with their files."""
     try:
         files = sorted(paths.pulls_dir().glob("*.json"))

@@ -22,7 +22,7 @@ from localspec.hub import pulls
 from localspec.hub.environment import is_offline
 from localspec.hub.gates import next_step, state_sentence
 from localspec.hub.process import ANSWER_SECONDS, HubProcess
-from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan, PullRequest, Retrying
+from localspec.hub.records import AskPull, Go, HubAnswer, Progress, Pulled, PullPlan, PullRequest, Retrying
 from localspec.hub.request import parts_of
 
 State = Literal["waiting", "downloading", "retrying", "paused", "failed", "done"]
@@ -230,7 +230,7 @@ class DownloadQueue:
             except (OSError, ValueError):  # its pipes were closed while it was read
                 self._fail(item.key, ENDED)
 
-    def _take(self, key: str, answer: Answer) -> bool:
+    def _take(self, key: str, answer: HubAnswer) -> bool:
         """Whether it is still wanted."""
         with self._lock:
             item = self._items.get(key)
@@ -320,7 +320,7 @@ def at_rest(item: Download, state: State) -> Download:
     return replace(item, state=state, bytes_per_second=None, eta_s=None, slow=False)
 
 
-def answers(hub: HubProcess, request: PullRequest) -> Iterator[Answer]:
+def answers(hub: HubProcess, request: PullRequest) -> Iterator[HubAnswer]:
     """The answers to a pull whose plan was accepted before; raises where it can no longer be carried out."""
     for answer in hub.ask(AskPull(request)):
         if isinstance(answer, PullPlan):

@@ -12,7 +12,7 @@ import msgspec
 from localspec.core.events import DraftLength, Event, Failure, Notice, Record
 from localspec.core.requests import WeightOptions
 from localspec.loading.fit import FitReport
-from localspec.runtime.pairs import Candidate, PairVerdict
+from localspec.runtime.pairs import DrafterCandidate, PairVerdict
 
 Gate = Literal["open", "granted", "logged-out", "no-request", "awaiting", "scope"]
 Stage = Literal["resolving", "headers", "checking", "downloading", "linking"]
@@ -282,7 +282,7 @@ class PairRequest(Record, frozen=True):
 class PairFound(Event, frozen=True):
     """The verdicts, best first."""
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[DrafterCandidate, ...]
 
 
 class DeletePlan(Event, frozen=True, tag="delete-plan"):
@@ -342,6 +342,6 @@ class AskDelete(Ask, frozen=True, tag="delete"):
 
 AnyAsk = AskPull | Go | AskSearch | AskFit | AskPair | AskDelete
 Found = SearchPage | FitFound | PairFound
-Answer = PullPlan | Progress | Retrying | Fetched | Pulled | DeletePlan | Deleted | Found | Notice | Failure
+HubAnswer = PullPlan | Progress | Retrying | Fetched | Pulled | DeletePlan | Deleted | Found | Notice | Failure
 PAUSES = (PullPlan, DeletePlan)  # the process waits for Go, or for another question
 LAST = (Pulled, Deleted, SearchPage, FitFound, PairFound, Failure)  # the next question may come

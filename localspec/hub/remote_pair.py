@@ -18,7 +18,7 @@ from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime.local_models import snapshots
-from localspec.runtime.pairs import MOST_COMPARED, Candidate, candidates, pair, ranked
+from localspec.runtime.pairs import MOST_COMPARED, DrafterCandidate, candidates, pair, ranked
 
 
 def answer_pair(client: Client, request: PairRequest, scratch: Path) -> PairFound:
@@ -27,27 +27,27 @@ def answer_pair(client: Client, request: PairRequest, scratch: Path) -> PairFoun
     if request.drafter:
         drafter, on_disk = open_any(client, request.drafter, scratch)
         verdict = pair(target, drafter)
-        return PairFound((Candidate(request.drafter, drafter.total_bytes, on_disk=on_disk, verdict=verdict),))
+        return PairFound((DrafterCandidate(request.drafter, drafter.total_bytes, on_disk=on_disk, verdict=verdict),))
     if not request.hub:
         return PairFound(tuple(candidates(target, snapshots(Catalog.load()))))
     return PairFound(tuple(ranked(target.total_bytes, of_the_hub(client, target, request.target, scratch))))
 
 
-def of_the_hub(client: Client, target: Snapshot, name: str, scratch: Path) -> Iterator[Candidate]:
+def of_the_hub(client: Client, target: Snapshot, name: str, scratch: Path) -> Iterator[DrafterCandidate]:
     """Candidates of the target's family on the hub: the first few with a verdict, as the hub ranks them. What may not
     be read, or cannot be loaded, is left out."""
     for compared, row in enumerate(of_its_family(client, target, name)):
         if compared >= MOST_COMPARED:
-            yield Candidate(row.repo, row.num_bytes, on_disk=is_here(row.repo))
+            yield DrafterCandidate(row.repo, row.num_bytes, on_disk=is_here(row.repo))
         elif found := judged(client, target, row.repo, scratch):
             yield found
 
 
-def judged(client: Client, target: Snapshot, repo: str, scratch: Path) -> Candidate | None:
+def judged(client: Client, target: Snapshot, repo: str, scratch: Path) -> DrafterCandidate | None:
     """A candidate with its verdict; None where it may not be read, or cannot be loaded."""
     with skipping_unusable():
         drafter, _ = open_any(client, repo, scratch)
-        return Candidate(repo, drafter.total_bytes, on_disk=is_here(repo), verdict=pair(target, drafter))
+        return DrafterCandidate(repo, drafter.total_bytes, on_disk=is_here(repo), verdict=pair(target, drafter))
     return None
 
 

@@ -18,9 +18,9 @@ import msgspec
 from localspec.core.errors import AccessDenied, CheckpointError, PullError, UsageError
 from localspec.core.sanitize import one_line
 from localspec.hub.blobs import bytes_here
-from localspec.hub.client import Client, Info, Sibling
+from localspec.hub.client import Client, RepoInfo, Sibling
 from localspec.hub.gates import closed_gate, next_step, state_sentence
-from localspec.hub.headers import Heard, Remote, open_headers, unheard
+from localspec.hub.headers import Heard, RemoteRepo, open_headers, unheard
 from localspec.hub.licences import read_licence
 from localspec.hub.records import Access, Licence, RemoteFile, Repository
 from localspec.hub.selection import check_paths, is_gguf, pick, select, variants
@@ -37,9 +37,9 @@ WRITE = "Write OWNER/MODEL."
 class Seen:
     """A repository at one commit. `asked`: the revision that was asked for; `all_files`: what it has, checked."""
 
-    remote: Remote
+    remote: RemoteRepo
     asked: str
-    info: Info
+    info: RepoInfo
     access: Access
     licence: Licence
 
@@ -80,7 +80,7 @@ def see(client: Client, repo: str, revision: str, scratch: Path) -> Seen:
         raise PullError(f"The hub gave no commit for {repo}.", hint="Repeat the command.")
     files = tuple(remote_file(repo, one) for one in info.siblings or ())
     check_paths(repo, files)
-    remote = Remote(client, repo, info.sha or "", files, scratch)
+    remote = RemoteRepo(client, repo, info.sha or "", files, scratch)
     return Seen(remote, revision, info, access_to(client, repo, info), read_licence(info.card_data, info.tags or ()))
 
 
@@ -90,7 +90,7 @@ def remote_file(repo: str, found: Sibling) -> RemoteFile:
     return msgspec.structs.replace(file, here=bytes_here(repo, file))
 
 
-def access_to(client: Client, repo: str, info: Info) -> Access:
+def access_to(client: Client, repo: str, info: RepoInfo) -> Access:
     """Whether this account may read a repository: asked of the hub only where there is a gate."""
     if not info.gated:
         return Access()

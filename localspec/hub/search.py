@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from localspec.core.main_memory import available_bytes
 from localspec.core.sanitize import one_line
-from localspec.hub.client import Client, Info
+from localspec.hub.client import Client, RepoInfo
 from localspec.hub.licences import read_licence
 from localspec.hub.records import SearchPage, SearchRequest, SearchRow
 from localspec.hub.repository import check_name
@@ -62,7 +62,7 @@ def family(repo: str) -> str:
     return name[: size.start()].strip("-_.: ") if size and size.start() else name
 
 
-def row(found: Info, catalog: Catalog, fit: str) -> SearchRow:
+def row(found: RepoInfo, catalog: Catalog, fit: str) -> SearchRow:
     repo = one_line(found.id)[:LONGEST_NAME]
     known = catalog.of_repository(repo)
     draft = known[1].draft if known else None
@@ -80,12 +80,12 @@ def row(found: Info, catalog: Catalog, fit: str) -> SearchRow:
     )
 
 
-def rough(found: Info, free: int, gpu_bytes: int | None) -> str:
+def rough(found: RepoInfo, free: int, gpu_bytes: int | None) -> str:
     """The estimate of a row's fit; "" where the number of parameters is not known."""
     return rough_fit(found.parameters, free=free, gpu_bytes=gpu_bytes) if found.parameters > 0 else ""
 
 
-def num_bytes(found: Info) -> int:
+def num_bytes(found: RepoInfo) -> int:
     """The size of its weights by their number and dtypes; 0 where these are not known."""
     counts = found.safetensors.parameters if found.safetensors else {}
     if any(dtype not in DTYPE_BITS for dtype in counts):
@@ -93,7 +93,7 @@ def num_bytes(found: Info) -> int:
     return sum(max(count, 0) * DTYPE_BITS[dtype] for dtype, count in counts.items()) // 8
 
 
-def note(found: Info) -> str:
+def note(found: RepoInfo) -> str:
     """Why a repository is not a model for localspec as it is; "" if it may be."""
     name, tags = found.id.lower(), found.tags or ()
     if any(word in name for word in HEADS):

@@ -22,7 +22,7 @@ from localspec.hub import blobs
 from localspec.hub.fetcher import Fetcher
 from localspec.hub.meter import Meter
 from localspec.hub.records import Progress, Repository, Stage
-from localspec.hub.watch import Reported, Stopped, Watch
+from localspec.hub.watch import Stopped, Watch, WatchEvent
 
 AT_ONCE = 4  # files; one stream rarely fills a line
 THREADS = "a file's download"
@@ -30,7 +30,7 @@ WITHOUT_XET = " Without --xet localspec fetches the weights itself."  # where on
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
+class TransferTimeouts:
     """Seconds: without a byte, after which a transfer ends; of the waits before each new try, while none brings a byte;
     between two events, at least and at most."""
 
@@ -44,7 +44,9 @@ class Transfer:
     """One repository's files. `events` is iterated once, to its end or closed; threads that a silent hub holds end with
     the process. `checked`: the files whose bytes were found to have the hub's sha256."""
 
-    def __init__(self, repository: Repository, *, xet: bool = False, deadlines: Deadlines = Deadlines()) -> None:
+    def __init__(
+        self, repository: Repository, *, xet: bool = False, deadlines: TransferTimeouts = TransferTimeouts()
+    ) -> None:
         self._repository, self._deadlines, self._xet = repository, deadlines, xet
         here = {file.path: blobs.bytes_here(repository.repo, file) for file in repository.files}
         self._watch = Watch(here)
@@ -56,7 +58,7 @@ class Transfer:
     def checked(self) -> int:
         return len(self._watch.checked)
 
-    def events(self) -> Iterator[Progress | Reported]:
+    def events(self) -> Iterator[Progress | WatchEvent]:
         """Everything that happens, at least once a second, until all files are whole, checked and linked."""
         files = sorted(self._repository.files, key=lambda file: file.size)  # without small ones the rest is no model
         try:
@@ -65,7 +67,7 @@ class Transfer:
         finally:
             self._watch.stop.set()
 
-    def _run(self, jobs: Sequence[Callable[[], None]], stage: Stage | None = None) -> Iterator[Progress | Reported]:
+    def _run(self, jobs: Sequence[Callable[[], None]], stage: Stage | None = None) -> Iterator[Progress | WatchEvent]:
         """Runs these in threads, and yields what happens until all have ended; the first fault ends them."""
         waiting = deque(jobs)
         threads = [Thread(target=self._work, args=(waiting,), name=THREADS, daemon=True) for _ in jobs[:AT_ONCE]]
@@ -95,7 +97,7 @@ class Transfer:
         finally:
             self._watch.reported.put(None)
 
-    def _next(self) -> Reported | None:
+    def _next(self) -> WatchEvent | None:
         """What a thread reports next; None when it is time to look at the bytes."""
         with suppress(Empty):
             return self._watch.reported.get(timeout=self._deadlines.tick)

@@ -15,7 +15,7 @@ from localspec.core.events import Notice
 from localspec.core.sizes import size_words
 from localspec.hub.records import Retrying, Stage
 
-Reported = Retrying | Notice
+WatchEvent = Retrying | Notice
 A_MEGABYTE = 1_000_000
 
 
@@ -28,7 +28,7 @@ class Watch:
 
     def __init__(self, have: Mapping[str, int]) -> None:
         self.stop = Event()
-        self.reported: SimpleQueue[Reported | None] = SimpleQueue()  # None: a thread has ended
+        self.reported: SimpleQueue[WatchEvent | None] = SimpleQueue()  # None: a thread has ended
         self.latest = ""
         self.checked = set[str]()
         self._have = dict(have)

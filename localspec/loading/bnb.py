@@ -14,18 +14,18 @@ from torch import Tensor
 from localspec.core.errors import CheckpointError
 from localspec.core.strict_json import parse_object
 from localspec.engine.four_bit import OUTER_BLOCK, library
-from localspec.loading.sources import Reader, refuse_not_numbers
+from localspec.loading.sources import WeightReader, refuse_not_numbers
 from localspec.models.prequantised.stored_format import FOUR_BIT, FourBitType
 
 BLOCKS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 LARGEST_STATE = 4096  # bytes of JSON; bitsandbytes writes some 200
 
 
-def read_stored(reader: Reader, name: str, shape: tuple[int, int], device: str) -> tuple[Tensor, Any] | None:
+def read_stored(reader: WeightReader, name: str, shape: tuple[int, int], device: str) -> tuple[Tensor, Any] | None:
     """The codes and the state of a weight [outputs, inputs]; None where it is stored in floats."""
     for quant_type in FOUR_BIT:
         if reader.has(state_name(name, quant_type)):
-            return StoredWeight(reader, name, shape, quant_type).read(device)
+            return BnbWeight(reader, name, shape, quant_type).read(device)
     return None
 
 
@@ -33,10 +33,10 @@ def state_name(name: str, quant_type: FourBitType) -> str:
     return f"{name}.quant_state.bitsandbytes__{quant_type}"
 
 
-class StoredWeight:
+class BnbWeight:
     """One weight's tensors, read and checked."""
 
-    def __init__(self, reader: Reader, name: str, shape: tuple[int, int], quant_type: FourBitType) -> None:
+    def __init__(self, reader: WeightReader, name: str, shape: tuple[int, int], quant_type: FourBitType) -> None:
         self.reader, self.name, self.shape, self.quant_type = reader, name, shape, quant_type
         raw = self.tensor("quant_state.bitsandbytes__" + quant_type, torch.uint8)
         if raw.numel() > LARGEST_STATE:

@@ -23,13 +23,13 @@ from localspec.engine.arch import Arch
 from localspec.engine.cpu.formats import GROUP, OUTPUTS, padded
 from localspec.engine.cpu.pack import Packed, interleave, pack, pad_rows, pad_to
 from localspec.engine.cpu.pages import in_large_pages
-from localspec.engine.offload import OnThread, Stream
-from localspec.loading.cpu_layout import LINEARS, Blueprint, Piece
+from localspec.engine.offload import LayerStream, OnThread
+from localspec.loading.cpu_layout import LINEARS, Blueprint, LayoutTensor
 from localspec.loading.footprint import SLOTS
 from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
-from localspec.loading.sources import Reader, open_source, refuse_not_numbers, slabs, spans
-from localspec.loading.weight_cache import PackedCopy, sentence
+from localspec.loading.sources import WeightReader, open_source, refuse_not_numbers, slabs, spans
+from localspec.loading.weight_cache import CachedWeights, sentence
 from localspec.models.checkpoint import Snapshot
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Packer:
     """Makes every piece of a blueprint from the tensors of a checkpoint."""
 
     def __init__(
-        self, blueprint: Blueprint, reader: Reader, program: Program | None = None, keep: Keep | None = None
+        self, blueprint: Blueprint, reader: WeightReader, program: Program | None = None, keep: Keep | None = None
     ) -> None:
         """Many times faster with the compiled engine than without. What is made goes to `keep`, else into `made`."""
         self.blueprint, self.arch, self.reader, self.program = blueprint, blueprint.arch, reader, program
@@ -115,7 +115,7 @@ class Packer:
             yield one.result()
         self.keep(name, data)
 
-    def fill(self, data: Tensor, rows: Tensor, piece: Piece) -> int:
+    def fill(self, data: Tensor, rows: Tensor, piece: LayoutTensor) -> int:
         """Packs rows, and zeros below and beside them, into so many blocks."""
         assert piece.weight_format is not None
         if data.shape[0]:
@@ -187,7 +187,7 @@ def one_thread() -> Iterator[None]:
 
 
 def assemble_packed(
-    blueprint: Blueprint, tensors: Mapping[str, Tensor], stream: Stream[PackedLayer] | None = None
+    blueprint: Blueprint, tensors: Mapping[str, Tensor], stream: LayerStream[PackedLayer] | None = None
 ) -> PackedWeights:
     """Weights of a decoder from their pieces, those of streamed layers left out."""
     from localspec.engine.cpu.model import PackedWeights
@@ -217,7 +217,7 @@ def assemble_linear(blueprint: Blueprint, tensors: Mapping[str, Tensor], name: s
     return Packed(weight_format, tensors[name], tensors.get(f"{name}.bias"))
 
 
-def pack_source(blueprint: Blueprint, reader: Reader, program: Program | None = None) -> PackedWeights:
+def pack_source(blueprint: Blueprint, reader: WeightReader, program: Program | None = None) -> PackedWeights:
     """Packs a whole model without progress."""
     packer = Packer(blueprint, reader, program)
     for _ in packer.pieces():
@@ -237,7 +237,7 @@ def load_packed(
     program = load(choose())
     assert plan.packed is not None
     blueprint = Blueprint(arch, plan.packed)
-    copy = PackedCopy(snapshot, blueprint, resident=plan.resident)
+    copy = CachedWeights(snapshot, blueprint, resident=plan.resident)
     found: Tensors = {}
     yield from progress(stage, blueprint.num_bytes, copy.read(found))
     if not found:
@@ -253,7 +253,7 @@ def load_packed(
 
 
 def made(
-    copy: PackedCopy, blueprint: Blueprint, program: Program, plan: Plan, stage: str
+    copy: CachedWeights, blueprint: Blueprint, program: Program, plan: Plan, stage: str
 ) -> Generator[Loading | Notice, None, Tensors]:
     """Reads a cache that an earlier process has finished meanwhile; else packs the weights and caches them."""
     found: Tensors = {}
@@ -261,7 +261,7 @@ def made(
     if found:
         return found
     if plan.resident is None:
-        packer = Packer(blueprint, Reader(open_source(copy.snapshot)), program)
+        packer = Packer(blueprint, WeightReader(open_source(copy.snapshot)), program)
         yield from progress(stage, blueprint.num_bytes, packer.pieces())
         yield from copy.keep(packer.made)
         return packer.made
@@ -270,11 +270,11 @@ def made(
     return found
 
 
-def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage: str) -> Iterator[Loading]:
+def pack_to_disk(copy: CachedWeights, blueprint: Blueprint, program: Program, stage: str) -> Iterator[Loading]:
     """Packs straight to disk, tensor by tensor, where the whole does not fit in memory."""
     try:
         with copy.writing(copy.file()) as put:
-            packer = Packer(blueprint, Reader(open_source(copy.snapshot)), program, put)
+            packer = Packer(blueprint, WeightReader(open_source(copy.snapshot)), program, put)
             yield from progress(stage, blueprint.num_bytes, packer.pieces())
     except (OSError, UsageError) as fault:
         reason = (fault.strerror if isinstance(fault, OSError) else fault.message) or str(fault)
@@ -284,12 +284,12 @@ def pack_to_disk(copy: PackedCopy, blueprint: Blueprint, program: Program, stage
         ) from fault
 
 
-def stream_from(copy: PackedCopy, blueprint: Blueprint, first: int) -> Stream[PackedLayer]:
+def stream_from(copy: CachedWeights, blueprint: Blueprint, first: int) -> LayerStream[PackedLayer]:
     """Streams the layers from `first` on, each read from the weight cache when it is needed."""
     slots = [{piece.name: empty_piece(piece) for piece in blueprint.layer(first)} for _ in range(SLOTS)]
     layers = [assemble_layer(blueprint, slot, first) for slot in slots]
-    return Stream(OnThread(copy.reading(slots)), layers, first, blueprint.arch.num_layers)
+    return LayerStream(OnThread(copy.reading(slots)), layers, first, blueprint.arch.num_layers)
 
 
-def empty_piece(piece: Piece) -> Tensor:
+def empty_piece(piece: LayoutTensor) -> Tensor:
     return in_large_pages(torch.empty(piece.shape, dtype=torch.uint8 if piece.weight_format else torch.float32))

@@ -22,7 +22,7 @@ LINEARS = ("qk", "v", "output", "gate_up", "down")  # of a layer
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class LayoutTensor:
     """One tensor: packed bytes [blocks, groups, record], or float32 [n]."""
 
     name: str
@@ -90,7 +90,7 @@ class Blueprint:
         return FINER if is_shared or is_first else self.weight_format
 
     @cached_property
-    def pieces(self) -> dict[str, Piece]:
+    def pieces(self) -> dict[str, LayoutTensor]:
         """Every tensor by name, in the order a forward reads them."""
         return {piece.name: piece for piece in self._pieces()}
 
@@ -108,40 +108,42 @@ class Blueprint:
         arch = self.arch
         return arch.rotation_bytes(context) + partial_bytes(arch.num_heads, self.head, padded(context, CHUNK))
 
-    def _pieces(self) -> Iterator[Piece]:
+    def _pieces(self) -> Iterator[LayoutTensor]:
         yield from linear("embedding", self.table_format, self.arch.vocab_size, self.hidden)
         for index in range(self.arch.num_layers):
             yield from self.layer(index)
-        yield Piece("norm", (self.hidden,))
+        yield LayoutTensor("norm", (self.hidden,))
         if not self.shares_head:
             yield from linear("head", self.table_format, self.arch.vocab_size, self.hidden)
 
     @property
-    def layers(self) -> list[list[Piece]]:
+    def layers(self) -> list[list[LayoutTensor]]:
         """The tensors of every layer, which lie side by side."""
         return [list(self.layer(index)) for index in range(self.arch.num_layers)]
 
-    def layer(self, index: int) -> Iterator[Piece]:
+    def layer(self, index: int) -> Iterator[LayoutTensor]:
         """The tensors of a layer."""
         arch, hidden = self.arch, self.hidden
         qk, v, output, gate_up, down = (self.format_of(index, name) for name in LINEARS)
         before, every = self.heads_before_values * self.head, self.heads * self.head
-        yield Piece(f"{index}.attention_norm", (hidden,))
+        yield LayoutTensor(f"{index}.attention_norm", (hidden,))
         yield from linear(f"{index}.qk", qk, before, hidden, bias=arch.qkv_bias)
         yield from linear(f"{index}.v", v, every - before, hidden, bias=arch.qkv_bias)
         if arch.qk_norm:
-            yield Piece(f"{index}.q_norm", (self.head,))
-            yield Piece(f"{index}.k_norm", (self.head,))
+            yield LayoutTensor(f"{index}.q_norm", (self.head,))
+            yield LayoutTensor(f"{index}.k_norm", (self.head,))
         attended = padded(arch.num_heads * self.head, GROUP)
         yield from linear(f"{index}.output", output, hidden, attended, bias=arch.output_bias)
-        yield Piece(f"{index}.mlp_norm", (hidden,))
+        yield LayoutTensor(f"{index}.mlp_norm", (hidden,))
         yield from linear(f"{index}.gate_up", gate_up, 2 * self.inner, hidden, bias=arch.mlp_bias)
         yield from linear(f"{index}.down", down, hidden, self.inner, bias=arch.mlp_bias)
 
 
-def linear(name: str, weight_format: PackedFormat, outputs: int, inputs: int, *, bias: bool = False) -> Iterator[Piece]:
+def linear(
+    name: str, weight_format: PackedFormat, outputs: int, inputs: int, *, bias: bool = False
+) -> Iterator[LayoutTensor]:
     """The pieces of a linear: its blocks, and its bias if it has one."""
     blocks = padded(outputs, OUTPUTS) // OUTPUTS
-    yield Piece(name, (blocks, inputs // GROUP, RECORD_BYTES[weight_format]), weight_format)
+    yield LayoutTensor(name, (blocks, inputs // GROUP, RECORD_BYTES[weight_format]), weight_format)
     if bias:
-        yield Piece(f"{name}.bias", (blocks * OUTPUTS,))
+        yield LayoutTensor(f"{name}.bias", (blocks * OUTPUTS,))

@@ -28,7 +28,7 @@ from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
 from localspec.loading.quantised_linears import Parts, QuantisedContents
 from localspec.loading.sources import refuse_not_numbers, slabs
-from localspec.loading.weight_cache import PackedCopy
+from localspec.loading.weight_cache import CachedWeights
 from localspec.models.checkpoint import Snapshot
 from localspec.models.dtypes import LEFT_OVER
 from localspec.models.prequantised.stored_format import is_gptq, read_gptq
@@ -167,7 +167,7 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
 def quantised(snapshot: Snapshot, linears: Linears, plan: Plan, stage: str) -> Iterator[Loading | Notice]:
     """Reads the weight cache if it is intact; else quantises, and caches the result if asked to."""
     contents = QuantisedContents.of(linears.maker, linears.shapes())
-    copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
+    copy, found = CachedWeights(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     yield from progress(stage, snapshot.total_bytes, linears.replace(contents.join(found)))
     if plan.options.save_quantized and not found:

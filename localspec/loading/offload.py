@@ -20,25 +20,25 @@ from localspec.core.errors import CheckpointError
 from localspec.engine.arch import Arch
 from localspec.engine.decoder import Layer
 from localspec.engine.linear import Dense, FourBit
-from localspec.engine.offload import CopyIn, OnDevice, OnThread, Stream, copying
+from localspec.engine.offload import CopyIn, LayerStream, OnDevice, OnThread, copying
 from localspec.loading.footprint import SLOTS
-from localspec.loading.sources import Reader, Source, lost, slabs
+from localspec.loading.sources import TensorSource, WeightReader, lost, slabs
 
 Part = TypeVar("Part")
 READ_ELEMENTS = 1 << 23  # read at once; 32 MB where weights are unpacked
 LINE = 64  # bytes; each tensor begins on a cache line
 
 
-def from_files(arch: Arch, reader: Reader, slots: Sequence[Layer], first: int) -> Stream[Layer]:
+def from_files(arch: Arch, reader: WeightReader, slots: Sequence[Layer], first: int) -> LayerStream[Layer]:
     """Streams the layers first.. of a checkpoint: checked at once, read when they are needed."""
     for index in range(first, arch.num_layers):
         for name, target in parts(arch, index, slots[0]):
             reader.check(name, tuple(target.shape))
     copy_in = reading(arch, reader.source, slots)
-    return Stream(OnThread(copy_in), slots, first, arch.num_layers)
+    return LayerStream(OnThread(copy_in), slots, first, arch.num_layers)
 
 
-def reading(arch: Arch, source: Source, slots: Sequence[Layer]) -> CopyIn:
+def reading(arch: Arch, source: TensorSource, slots: Sequence[Layer]) -> CopyIn:
     def copy_in(index: int, slot: int) -> None:
         found = list(parts(arch, index, slots[slot]))
         try:
@@ -54,13 +54,13 @@ def reading(arch: Arch, source: Source, slots: Sequence[Layer]) -> CopyIn:
     return copy_in
 
 
-def from_main_memory(far: Sequence[Layer], device: str, first: int) -> Stream[Layer]:
+def from_main_memory(far: Sequence[Layer], device: str, first: int) -> LayerStream[Layer]:
     """Streams the layers first.. of a model from `far`, in pinned memory."""
     if len({made_as(layer) for layer in far}) > 1:
         raise CheckpointError("Layers that are quantised differently cannot share a slot.", hint="Use --device cpu.")
     slots = [empty_copy(far[0], partial(torch.empty_like, device=device)) for _ in range(SLOTS)]
     copy_in = copying([tensors(layer) for layer in far], [tensors(slot) for slot in slots], first)
-    return Stream(OnDevice(copy_in), slots, first, first + len(far))
+    return LayerStream(OnDevice(copy_in), slots, first, first + len(far))
 
 
 def made_as(layer: Layer) -> tuple[object, ...]:

@@ -25,7 +25,7 @@ Shape = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LinearTensor:
     """One tensor of one linear, flat: bytes, or else float32."""
 
     name: str
@@ -59,7 +59,7 @@ class QuantisedContents:
         return f"{self.maker.name}-{self.maker.device}"
 
     @property
-    def layers(self) -> list[list[Part]]:
+    def layers(self) -> list[list[LinearTensor]]:
         """Returns no layers: none is read from this cache again."""
         return []
 
@@ -68,10 +68,10 @@ class QuantisedContents:
         return sum(part.num_bytes for part in self.pieces.values())
 
     @cached_property
-    def pieces(self) -> dict[str, Part]:
+    def pieces(self) -> dict[str, LinearTensor]:
         """Whole borders first, then floats: each tensor begins where its type may."""
         found = [
-            Part(f"{linear}.{part}", like.nbytes, like.dtype != torch.float32)
+            LinearTensor(f"{linear}.{part}", like.nbytes, like.dtype != torch.float32)
             for linear, shape in self.linears
             for part, like in self.maker.empty_parts(shape).items()
         ]

@@ -29,7 +29,7 @@ LAYER = re.compile(r"(?:model\.)?layers\.([0-9]{1,6})\.")
 BODY = "model."  # before a tensor's name, where there is a head beside it
 
 
-class Source(Protocol):
+class TensorSource(Protocol):
     """Tensors by name, read when asked for."""
 
     def names(self) -> set[str]: ...
@@ -47,7 +47,7 @@ class Source(Protocol):
         ...
 
 
-class Memory:
+class StateDictSource:
     """Tensors already in memory: a state dict."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
@@ -106,7 +106,7 @@ class Files:
             advise(stream.fileno(), info.begin, info.num_bytes, soon=soon)
 
 
-def open_source(snapshot: Snapshot) -> Source:
+def open_source(snapshot: Snapshot) -> TensorSource:
     """Opens a snapshot's tensors, whatever kind of file they are in and however they are quantised."""
     files = Files(snapshot)
     if snapshot.is_gguf:
@@ -126,10 +126,10 @@ def bytes_as_floats(info: TensorInfo) -> int:
     return info.num_bytes if info.dtype in DTYPE_BITS else 4 * math.prod(info.shape)
 
 
-class Reader:
+class WeightReader:
     """A source read against a config: every tensor is there, has its shape, and is used."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: TensorSource) -> None:
         self.source = source
         self.bytes_read = 0
         self._used: set[str] = set()

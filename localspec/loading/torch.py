@@ -20,7 +20,7 @@ from localspec.engine.cuda_graphs import CAPTURES, Graphed
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.four_bit import BLOCK, can_join, dequantised, joined
 from localspec.engine.linear import Dense, FloatLinears, FourBitLinears, Linear, LinearMaker, Quantiser, linear_maker
-from localspec.engine.offload import Stream
+from localspec.engine.offload import LayerStream
 from localspec.loading.bnb import read_stored
 from localspec.loading.footprint import FIRST_LAYER, SLOTS, footprint
 from localspec.loading.offload import from_files, from_main_memory, pinned
@@ -28,15 +28,15 @@ from localspec.loading.plan import Plan
 from localspec.loading.progress import progress
 from localspec.loading.quantised_linears import HEAD, Parts, QuantisedContents, linears, llama_linears
 from localspec.loading.sources import (
-    Reader,
-    Source,
+    TensorSource,
+    WeightReader,
     open_source,
     refuse_not_numbers,
     sizes_to_read,
     slabs,
     spans,
 )
-from localspec.loading.weight_cache import PackedCopy
+from localspec.loading.weight_cache import CachedWeights
 from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.stored_format import stored_format
 
@@ -48,7 +48,7 @@ class Assembly:
     start, by their first weight's name; `made` has this one's.
     """
 
-    def __init__(self, arch: Arch, reader: Reader, maker: LinearMaker, *, keep_head: bool = False) -> None:
+    def __init__(self, arch: Arch, reader: WeightReader, maker: LinearMaker, *, keep_head: bool = False) -> None:
         self.arch, self.reader, self.maker = arch, reader, maker
         self.kept: Mapping[str, Parts] = {}
         self.made: dict[str, Linear] = {}
@@ -151,7 +151,7 @@ class Assembly:
             yield self.reader.just_read()
         return found
 
-    def stream(self, first: int) -> Generator[int, None, Stream[Layer]]:
+    def stream(self, first: int) -> Generator[int, None, LayerStream[Layer]]:
         """The layers from `first` on: a CPU reads them from the checkpoint itself, as they are; a GPU has made of them
         what it computes with, and copies that from main memory."""
         if self.maker.device == "cpu":
@@ -189,12 +189,14 @@ class Assembly:
         return head
 
 
-def assemble(arch: Arch, source: Source, *, dtype: torch.dtype, context: int, device: str = "cpu") -> Decoder:
+def assemble(arch: Arch, source: TensorSource, *, dtype: torch.dtype, context: int, device: str = "cpu") -> Decoder:
     """A decoder of floats at once, without progress."""
-    return assemble_in(FloatLinears(dtype, device), arch, Reader(source), context=context)
+    return assemble_in(FloatLinears(dtype, device), arch, WeightReader(source), context=context)
 
 
-def assemble_in(maker: LinearMaker, arch: Arch, reader: Reader, *, context: int, keep_head: bool = False) -> Decoder:
+def assemble_in(
+    maker: LinearMaker, arch: Arch, reader: WeightReader, *, context: int, keep_head: bool = False
+) -> Decoder:
     """A decoder in any format of torch or bitsandbytes at once, without progress."""
     return with_cache(arch, drain(Assembly(arch, reader, maker, keep_head=keep_head).weights()), maker, context)
 
@@ -208,7 +210,7 @@ def with_cache(arch: Arch, weights: Weights, maker: LinearMaker, context: int) -
 def load_torch(snapshot: Snapshot, arch: Arch, plan: Plan, stage: str) -> Generator[Loading | Notice, None, Decoder]:
     """A decoder in a format that torch or bitsandbytes computes, with Loading events in bytes."""
     maker = linear_maker(plan.weight_format, threshold=plan.options.int8_threshold)
-    assembly = Assembly(arch, Reader(open_source(snapshot)), maker, keep_head=plan.options.keep_head)
+    assembly = Assembly(arch, WeightReader(open_source(snapshot)), maker, keep_head=plan.options.keep_head)
     if isinstance(maker, Quantiser) and not stored_format(snapshot.config):
         weights = yield from quantised(snapshot, assembly, maker, plan, stage)
     else:
@@ -221,7 +223,7 @@ def quantised(
 ) -> Generator[Loading | Notice, None, Weights]:
     """Reads the weight cache if it is intact; else quantises, and caches the result if asked to."""
     contents = QuantisedContents.of(maker, llama_linears(assembly.arch, keep_head=plan.options.keep_head))
-    copy, found = PackedCopy(snapshot, contents, asked=True), Parts()
+    copy, found = CachedWeights(snapshot, contents, asked=True), Parts()
     yield from progress(stage, contents.num_bytes, copy.read(found))
     assembly.kept = contents.join(found)
     if found:

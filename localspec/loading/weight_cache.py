@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from localspec.core import paths
-from localspec.core.build_lock import Making, making
+from localspec.core.build_lock import BuildLock, making
 from localspec.core.errors import FULL, UsageError
 from localspec.core.events import Loading, Notice
 from localspec.core.plain_file import plain
@@ -121,7 +121,7 @@ class Contents(Protocol):
     def num_bytes(self) -> int: ...
 
 
-class PackedCopy:
+class CachedWeights:
     """One model in one format, in the cache. Reads what is sound, keeps what was made.
 
     `resident`: of so many layers there will be tensors in memory, the others stay here; None for all. `asked`: it
@@ -144,7 +144,7 @@ class PackedCopy:
     def file(self) -> Path:
         return paths.packed_dir() / f"{self.family}{self.made_from[:KEY]}{ENDING}"
 
-    def making(self) -> AbstractContextManager[Making]:
+    def making(self) -> AbstractContextManager[BuildLock]:
         """Lets one process at a time make it; all at once where it is not cached."""
         with suppress(OSError, UsageError):
             return making(self.file() if self.is_worth_it else None)

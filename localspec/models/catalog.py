@@ -33,7 +33,7 @@ from localspec.models.catalog_file import (
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import name_of
 from localspec.models.gguf.quants import quant_of, whole
-from localspec.models.gguf.stores import Kept
+from localspec.models.gguf.stores import GgufModel
 from localspec.models.model_paths import local_path, means_file, missing_file
 
 FETCH = "Fetch it: localspec pull"
@@ -183,7 +183,7 @@ class Catalog:
         return replace(_at(folder, *known), key=name, name=name) if known else Entry(name, name, folder)
 
 
-def one_of(name: str, files: Sequence[Kept]) -> Kept:
+def one_of(name: str, files: Sequence[GgufModel]) -> GgufModel:
     """The only one of a repository's GGUF models; UsageError where there are several."""
     if len(files) == 1:
         return files[0]

@@ -37,7 +37,7 @@ Context = Annotated[int, msgspec.Meta(ge=2)]
 Commit = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}$")]
 GgufPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$))[^\\\x00-\x1f]{1,300}\.[gG][gG][uU][fF]$")]
 
-Address = Annotated[str, msgspec.Meta(pattern=r"^https?://[!-~]{1,292}$")]
+ServerUrl = Annotated[str, msgspec.Meta(pattern=r"^https?://[!-~]{1,292}$")]
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]{0,99}$"  # of the environment
 Variable = Annotated[str, msgspec.Meta(pattern=VARIABLE)]
 ServerKind = Literal["localspec", "llama-server", "vllm", "sglang", "lmstudio", "ollama", "openai"]
@@ -93,7 +93,7 @@ class RemoteTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """[remotes.NAME] as written: a server that another program runs. `model` is its name there, `key_env` the
     environment variable that holds its key, `kind` what the server is, where that is not to be found out."""
 
-    url: Address
+    url: ServerUrl
     model: str | None = None
     key_env: Variable | None = None
     kind: ServerKind | None = None

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 REPLACEMENT = "\ufffd"
 
 
-class Stream(Protocol):
+class IdDecoder(Protocol):
     """A decoder of the ids that are shown, piece by piece."""
 
     def push(self, id: int) -> str: ...
@@ -29,7 +29,7 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._hidden = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-        self._stream: Stream = ByteStream(tokenizer) if is_byte_level(tokenizer) else RunStream(tokenizer)
+        self._stream: IdDecoder = ByteStream(tokenizer) if is_byte_level(tokenizer) else RunStream(tokenizer)
 
     def push(self, id: int) -> str:
         return "" if id in self._hidden else self._stream.push(id)

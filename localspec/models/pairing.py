@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from tokenizers import Tokenizer
 
 from localspec.models.checkpoint import check_ids, num_ids, parse_tokenizer, tokenizer_faults
-from localspec.models.pieces import Pieces, are_beside
+from localspec.models.pieces import TokenBytes, are_beside
 from localspec.models.prompt import Prompter
-from localspec.models.sandbox_jobs import Reason, TokenizerText, Verdict
+from localspec.models.sandbox_jobs import PairReason, TokenizerText, Verdict
 
 PROBE_LINES = 2000
 PROBE_SEED = 20
@@ -55,7 +55,7 @@ def loss(tokenizer: Tokenizer, owner: str) -> str:
     if not are_beside(tokenizer):
         return f"the {owner}'s tokens are not bytes of the text"
     with_controls = Prompter(tokenizer, name=owner, template=None)
-    if Pieces(tokenizer).text(with_controls.running(PLAIN)) != PLAIN.encode():
+    if TokenBytes(tokenizer).text(with_controls.running(PLAIN)) != PLAIN.encode():
         return f"the {owner}'s tokenizer changes the text that it reads"
     return ""
 
@@ -118,7 +118,7 @@ def probe_lines() -> list[str]:
     return ["".join(rng.choices(pieces, k=rng.randint(1, 24))) for _ in range(PROBE_LINES)]
 
 
-def _agreement(sizes: tuple[int, int], rows: tuple[int, int]) -> tuple[Reason, str]:
+def _agreement(sizes: tuple[int, int], rows: tuple[int, int]) -> tuple[PairReason, str]:
     same = min(sizes)
     if sizes[0] != sizes[1]:
         owner = "target" if sizes[0] > sizes[1] else "draft"

@@ -19,7 +19,7 @@ from localspec.models.gguf.tokenizer import BLANK
 BESIDE = ("ByteFallback", "Fuse", "Strip", "Sequence")  # Strip: of a whole text, not of a token
 
 
-class Pieces:
+class TokenBytes:
     """The bytes of a tokenizer's tokens; None of one that writes no text: a control token, or one for what is
     unknown."""
 

@@ -20,8 +20,8 @@ from localspec.models.sandbox_jobs import (
     EncodePart,
     EncodeText,
     Ids,
-    Opened,
     OpenPrompter,
+    PrompterOpened,
     UseTemplate,
 )
 
@@ -32,7 +32,7 @@ class SandboxedPrompter:
 
     tokenizer: Tokenizer
     sandbox: Sandbox
-    card: Opened
+    card: PrompterOpened
     template: Template | None = None
     cancelled: Callable[[], bool] | None = None
 
@@ -40,13 +40,13 @@ class SandboxedPrompter:
     def open(cls, snapshot: Snapshot) -> SandboxedPrompter:
         """Opens a snapshot's tokenizer and template; CheckpointError where one of them does not work."""
         sandbox, job = Sandbox(), opening_of(snapshot)
-        card = sandbox.ask(job, Opened)
+        card = sandbox.ask(job, PrompterOpened)
         return cls(parse_tokenizer(job.tokenizer.text, job.tokenizer.where), sandbox, card)  # the sandbox has tried it
 
     def using(self, template: Template | None, cancelled: Callable[[], bool] | None = None) -> SandboxedPrompter:
         """This prompter with another template, None for the model's own. Jobs are ended once `cancelled` returns
         True."""
-        card = self.sandbox.ask(UseTemplate(template), Opened, cancelled) if template else self.card
+        card = self.sandbox.ask(UseTemplate(template), PrompterOpened, cancelled) if template else self.card
         return SandboxedPrompter(self.tokenizer, self.sandbox, card, template, cancelled)
 
     @property

@@ -26,19 +26,19 @@ from localspec.core.errors import REPEAT, Cancelled, CheckpointError, LocalspecE
 from localspec.core.limits import Part, entered
 from localspec.core.sizes import size_words
 from localspec.models.sandbox_jobs import (
-    Answer,
     CheckTemplate,
     ComparePair,
-    Done,
     EncodeAnswer,
     EncodeChat,
     EncodePart,
     EncodeText,
     Ids,
     Job,
-    Opened,
+    JobAnswer,
+    JobDone,
     OpenPrompter,
     Order,
+    PrompterOpened,
     Refused,
     TokenizerText,
     Verdict,
@@ -53,11 +53,11 @@ NUM_BYTES_A_BYTE = 200  # of text; a token's id, name and offsets take about 60
 PARSED = 0.05  # a byte of tokenizer.json is parsed, not encoded
 GLANCE = 0.05  # seconds between checks whether the job is cancelled
 CODE = "import sys; from localspec.models.sandbox_process import main; main(int(sys.argv[1]))"
-ANSWERS = msgspec.msgpack.Decoder(Answer)
+ANSWERS = msgspec.msgpack.Decoder(JobAnswer)
 ENCODE = msgspec.msgpack.Encoder().encode
 ERRORS = {kind.code: kind for kind in LocalspecError.__subclasses__()}
 POSIX = os.name == "posix"  # elsewhere there are no limits, and a cancelled job runs to its end
-T = TypeVar("T", Opened, Ids, Verdict, Done)
+T = TypeVar("T", PrompterOpened, Ids, Verdict, JobDone)
 
 
 class Sandbox:
@@ -65,7 +65,7 @@ class Sandbox:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: Process | None = None
+        self._process: SandboxProcess | None = None
         self._model: OpenPrompter | None = None
 
     def ask(self, job: Job, kind: type[T], cancelled: Callable[[], bool] | None = None) -> T:
@@ -73,9 +73,9 @@ class Sandbox:
         with self._lock:
             if self._process is None or not self._process.lives:
                 self._end()
-                self._process = Process()
+                self._process = SandboxProcess()
                 if self._model is not None:
-                    self._get(self._process, self._model, Opened, cancelled)
+                    self._get(self._process, self._model, PrompterOpened, cancelled)
             found = self._get(self._process, job, kind, cancelled)
             self._model = job if isinstance(job, OpenPrompter) else self._model
             return found
@@ -90,7 +90,7 @@ class Sandbox:
         if process is not None:
             process.end()
 
-    def _get(self, process: Process, job: Job, kind: type[T], cancelled: Callable[[], bool] | None) -> T:
+    def _get(self, process: SandboxProcess, job: Job, kind: type[T], cancelled: Callable[[], bool] | None) -> T:
         order = self._order(job)
         try:
             answer = process.do(order, cancelled)
@@ -122,7 +122,7 @@ class Sandbox:
         return CheckpointError(f"{where} is not a working tokenizer (it needs more than {over}).", hint=REPEAT)
 
 
-class Process:
+class SandboxProcess:
     """The sandbox's process. `end` ends it, as does dropping the last reference."""
 
     def __init__(self) -> None:
@@ -142,7 +142,7 @@ class Process:
     def lives(self) -> bool:
         return self._popen.poll() is None
 
-    def do(self, order: Order, cancelled: Callable[[], bool] | None) -> Answer | None:
+    def do(self, order: Order, cancelled: Callable[[], bool] | None) -> JobAnswer | None:
         """Sends an order and returns the answer; None where the process ended."""
         orders, answers = self._popen.stdin, self._popen.stdout
         assert orders is not None
@@ -174,7 +174,7 @@ def check_template(source: str, name: str) -> None:
     """CheckpointError where a template does not compile."""
     sandbox = Sandbox()
     try:
-        sandbox.ask(CheckTemplate(source, name), Done)
+        sandbox.ask(CheckTemplate(source, name), JobDone)
     finally:
         sandbox.close()
 

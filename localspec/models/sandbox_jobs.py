@@ -10,7 +10,7 @@ from typing import IO, Final, Literal
 from localspec.core.events import Record
 from localspec.core.requests import Message, Template
 
-Reason = Literal["same", "padding", "extra-tokens", "controls-differ", "translate", "untranslatable"]
+PairReason = Literal["same", "padding", "extra-tokens", "controls-differ", "translate", "untranslatable"]
 TRANSLATE: Final = "translate"
 
 
@@ -78,7 +78,7 @@ class ComparePair(Record, frozen=True, tag="compare"):
     drafter: TokenizerText
 
 
-class Opened(Record, frozen=True, tag="opened"):
+class PrompterOpened(Record, frozen=True, tag="opened"):
     """Describes an open prompter."""
 
     control_ids: frozenset[int]
@@ -94,11 +94,11 @@ class Verdict(Record, frozen=True, tag="verdict"):
     """Whether the drafter may draft; `detail` says why."""
 
     ok: bool
-    reason: Reason
+    reason: PairReason
     detail: str
 
 
-class Done(Record, frozen=True, tag="done"):
+class JobDone(Record, frozen=True, tag="done"):
     """The job succeeded, without a result."""
 
 
@@ -115,7 +115,7 @@ class TooLarge(Record, frozen=True, tag="too-large"):
 
 
 Job = OpenPrompter | UseTemplate | EncodeChat | EncodeAnswer | EncodePart | EncodeText | CheckTemplate | ComparePair
-Answer = Opened | Ids | Verdict | Done | Refused | TooLarge
+JobAnswer = PrompterOpened | Ids | Verdict | JobDone | Refused | TooLarge
 
 
 class Order(Record, frozen=True):

@@ -19,19 +19,19 @@ from localspec.models.checkpoint import check_ids, parse_tokenizer
 from localspec.models.pairing import compare
 from localspec.models.prompt import Prompter
 from localspec.models.sandbox_jobs import (
-    Answer,
     CheckTemplate,
     ComparePair,
-    Done,
     EncodeAnswer,
     EncodeChat,
     EncodePart,
     EncodeText,
     Ids,
     Job,
-    Opened,
+    JobAnswer,
+    JobDone,
     OpenPrompter,
     Order,
+    PrompterOpened,
     Refused,
     TooLarge,
     UseTemplate,
@@ -62,7 +62,7 @@ class Worker:
     def __init__(self) -> None:
         self._prompter: Prompter | None = None
 
-    def run(self, order: Order) -> Answer:
+    def run(self, order: Order) -> JobAnswer:
         try:
             with limited(order.seconds, order.num_bytes):
                 return self._do(order.job)
@@ -71,11 +71,11 @@ class Worker:
         except LocalspecError as fault:
             return Refused(fault.code, fault.message, fault.hint)
 
-    def _do(self, job: Job) -> Answer:
+    def _do(self, job: Job) -> JobAnswer:
         match job:
             case CheckTemplate():
                 ChatTemplate(job.source, name=job.name, special_tokens={})
-                return Done()
+                return JobDone()
             case ComparePair():
                 entering("tokenizer")
                 return compare(job.target, job.drafter)
@@ -107,5 +107,5 @@ def opened(job: OpenPrompter) -> Prompter:
     return Prompter(tokenizer, name=job.name, template=template, special_tokens=specials, rows=job.tokenizer.rows)
 
 
-def card(prompter: Prompter) -> Opened:
-    return Opened(prompter.control_ids, prompter.num_ids, prompter.can_chat)
+def card(prompter: Prompter) -> PrompterOpened:
+    return PrompterOpened(prompter.control_ids, prompter.num_ids, prompter.can_chat)

@@ -32,7 +32,7 @@ POSSESSIVE = re.compile(r"['’]s$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class KnownWords:
     """The known words. `usual`: each word's usual spelling, by its lower case. `spellings`: all correct spellings.
     `asked`: the words, in lower case, that are frequent enough to be meant by a typo."""
 
@@ -41,7 +41,7 @@ class Words:
     asked: frozenset[str]
 
     @classmethod
-    def parse(cls, text: str) -> Words:
+    def parse(cls, text: str) -> KnownWords:
         """Parses one word a line, in all its spellings, the usual one first. Words after an empty line are no
         corrections."""
         lines = [line.strip() for line in text.splitlines() if not line.startswith("#")]
@@ -99,7 +99,7 @@ class Folding:
     """Corrects messages. `sums`: the question that replaces a bare sum, for a model that cannot calculate; `alone`: a
     question that is no follow-up is read without the turns before it."""
 
-    words: Words
+    words: KnownWords
     sums: str = ""
     alone: bool = False
 
@@ -107,7 +107,7 @@ class Folding:
     def open(cls, file: Path, sums: str = "", *, alone: bool = False) -> Folding:
         """Opens a file of words; CatalogError where it cannot be read, since models.toml names it."""
         try:
-            return cls(Words.parse(strict_json.read_text(file, MOST_BYTES)), sums, alone)
+            return cls(KnownWords.parse(strict_json.read_text(file, MOST_BYTES)), sums, alone)
         except CheckpointError as fault:
             raise CatalogError(fault.message, hint=NAMED) from fault
 
@@ -144,7 +144,7 @@ class Folding:
 class Correction:
     """Corrects one message. `loud`: written in capitals; `mends`: it may have typos."""
 
-    words: Words
+    words: KnownWords
     loud: bool
     mends: bool
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil
 
-from localspec.models.pieces import Pieces
+from localspec.models.pieces import TokenBytes
 
 CHECKED = 32  # the target's tokens whose text must survive both tokenizers
 KNOWN_AT = 8  # tokens of an answer from which the two counts are compared
@@ -24,7 +24,7 @@ MOST_BACK = 8  # tokens that are encoded again to begin at a word
 class Tongue:
     """A tokenizer: the bytes of its tokens, and the ids of text that continues other text."""
 
-    pieces: Pieces
+    pieces: TokenBytes
     encode: Callable[[str], Sequence[int]]
 
     def survives(self, text: bytes) -> bool:
@@ -45,9 +45,9 @@ class Translation:
     def begin(self, prompt: Sequence[int], length: int) -> None:
         """Begins an answer: the drafter's ids of the prompt, which has `length` of the target's."""
         self._prompt, self._length = list(prompt), length
-        self._written = Written()
+        self._written = WrittenBytes()
         self._own: list[int] = []
-        self._drafted = Written()
+        self._drafted = WrittenBytes()
         self._checked = 0
 
     def is_able(self, tokens: Sequence[int]) -> bool:
@@ -163,7 +163,7 @@ class Translation:
         return list(found[: sum(1 for at in ends if at <= end)])
 
 
-class Written:
+class WrittenBytes:
     """A stream of bytes, and where each token of it ends."""
 
     def __init__(self) -> None:

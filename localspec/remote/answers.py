@@ -24,7 +24,7 @@ MOST_NOTICES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class AnswerChunk:
     """What one chunk brought. `step`: who wrote each of its tokens, where the server says so."""
 
     text: str = ""
@@ -33,7 +33,7 @@ class Piece:
     notices: tuple[Notice, ...] = ()
 
 
-class Reader:
+class AnswerReader:
     """Reads one answer. `figures` are those that the server reported, `own` localspec's own Stats where it is one, and
     `streamed` the sums of its rounds so far; `finish`: why it ended, None while it has not."""
 
@@ -45,7 +45,7 @@ class Reader:
         self.finish: FinishReason | None = None
         self._thinking = False
 
-    def read(self, data: str) -> Piece:
+    def read(self, data: str) -> AnswerChunk:
         """One event's data, or one line."""
         try:
             found = msgspec.json.decode(data)
@@ -57,14 +57,14 @@ class Reader:
             raise faults.reported(self.server, found)
         return self._line(found) if self.lines else self._chunk(found)
 
-    def _line(self, found: Mapping[str, Any]) -> Piece:
+    def _line(self, found: Mapping[str, Any]) -> AnswerChunk:
         message = found.get("message")
         if found.get("done") is True:
             self.finish = FINISHED.get(str(found.get("done_reason")), "stop")
             self.figures = of_ollama(found)
-        return Piece(self._text(message, "thinking") if isinstance(message, dict) else "")
+        return AnswerChunk(self._text(message, "thinking") if isinstance(message, dict) else "")
 
-    def _chunk(self, found: Mapping[str, Any]) -> Piece:
+    def _chunk(self, found: Mapping[str, Any]) -> AnswerChunk:
         self.figures = added(self.figures, found)
         choices = found.get("choices")
         choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
@@ -76,7 +76,7 @@ class Reader:
         step = step if step is not None and step.text == text else None
         if step is not None:
             self.streamed = counted(self.streamed, step)
-        return Piece(text, step, *self._own(found))
+        return AnswerChunk(text, step, *self._own(found))
 
     def _text(self, message: Mapping[str, Any], thought: str) -> str:
         """The text, and thoughts as the transcript knows them."""

@@ -35,13 +35,13 @@ from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecOptions
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import SERVER, UNREPORTED
 from localspec.remote import comments, faults, sse
-from localspec.remote.answers import Piece, Reader
-from localspec.remote.exchange import DEADLINES, Deadlines, Exchange
+from localspec.remote.answers import AnswerChunk, AnswerReader
+from localspec.remote.exchange import DEADLINES, HttpExchange, ServerTimeouts
 from localspec.remote.figures import stats
 from localspec.remote.readiness import find_loaded, waited, while_loading
 from localspec.remote.request_body import body, is_off
-from localspec.remote.server import Asking, Found, Remote, Served
-from localspec.remote.totals import Totals, of_one_answer
+from localspec.remote.server import FoundServer, Remote, ServerModel, ServerProbe
+from localspec.remote.totals import ServerTotals, of_one_answer
 
 Request = GenerateRequest | SpecOptions | ChangeDrafter
 CANNOT_SWITCH = "{title} cannot switch speculation for one answer; it is set where the server is started"
@@ -80,12 +80,12 @@ class Clock:
 class RemoteEngine:
     """Asks nothing before `events` is read."""
 
-    def __init__(self, remote: Remote, deadlines: Deadlines = DEADLINES) -> None:
+    def __init__(self, remote: Remote, deadlines: ServerTimeouts = DEADLINES) -> None:
         self.remote, self.deadlines = remote, deadlines
         self._waiting: SimpleQueue[Request | None] = SimpleQueue()
         self._lock = threading.Lock()
-        self._exchange: Exchange | None = None  # of the answer
-        self._short: Exchange | None = None  # of the short question beside it
+        self._exchange: HttpExchange | None = None  # of the answer
+        self._short: HttpExchange | None = None  # of the short question beside it
         self._asked = self._stopped = -1  # the numbers of the last answer asked for and of the last to be stopped
         self._answered = -1
         self._closed = False
@@ -144,11 +144,11 @@ class RemoteEngine:
         while (message := self._waiting.get()) is not None and not self._closed:
             yield from self._take(message, found, model)
 
-    def _asking(self) -> Asking:
-        return Asking(self.remote.access, self.deadlines, self._keep)
+    def _asking(self) -> ServerProbe:
+        return ServerProbe(self.remote.access, self.deadlines, self._keep)
 
     def _take(
-        self, message: GenerateRequest | SpecOptions | ChangeDrafter, found: Found, model: Served
+        self, message: GenerateRequest | SpecOptions | ChangeDrafter, found: FoundServer, model: ServerModel
     ) -> Iterator[AnyEvent]:
         match message:
             case SpecOptions():
@@ -170,13 +170,13 @@ class RemoteEngine:
         if self._asked_spec is None:
             self._own = SpecOptions(card.mode, card.k)
 
-    def _spec(self, found: Found) -> SpecCard:
+    def _spec(self, found: FoundServer) -> SpecCard:
         """How the next answer is drafted for, as far as it is known."""
         if self._card is None:
             return spec_card(found, self._asked_spec or SpecOptions())
         return replace(self._card, mode=self._asked_spec.mode, k=self._asked_spec.k) if self._asked_spec else self._card
 
-    def _keep(self, exchange: Exchange) -> None:
+    def _keep(self, exchange: HttpExchange) -> None:
         with self._lock:
             self._short = exchange
         if self._is_stopped:
@@ -192,12 +192,14 @@ class RemoteEngine:
         """An answer that was stopped before its figures came."""
         return Done("cancelled", Stats(draft_kind=UNREPORTED, finish_reason="cancelled"))
 
-    def _begin(self) -> Exchange:
+    def _begin(self) -> HttpExchange:
         with self._lock:
-            self._exchange = Exchange(self.remote.access, self.deadlines)
+            self._exchange = HttpExchange(self.remote.access, self.deadlines)
             return self._exchange
 
-    def _answer_when_loaded(self, request: GenerateRequest, found: Found, model: Served) -> Iterator[AnyEvent]:
+    def _answer_when_loaded(
+        self, request: GenerateRequest, found: FoundServer, model: ServerModel
+    ) -> Iterator[AnyEvent]:
         """The answer; a server that refuses it since it loads its model is asked again once it has."""
         while True:
             try:
@@ -214,7 +216,7 @@ class RemoteEngine:
         """Whether the question was refused, and nothing written."""
         return self._exchange is not None and self._exchange.status == UNAVAILABLE
 
-    def _answer(self, request: GenerateRequest, found: Found, model: Served) -> Iterator[AnyEvent]:
+    def _answer(self, request: GenerateRequest, found: FoundServer, model: ServerModel) -> Iterator[AnyEvent]:
         exchange, kind = self._begin(), found.kind
         asked = body(kind, model.name, request, (self._asked_spec, self._own))
         before = self._totals(found)
@@ -241,11 +243,11 @@ class RemoteEngine:
                     yield event
         yield self._done(request, reader, clock, (found, model, before))
 
-    def _reader(self, request: GenerateRequest, found: Found) -> Reader:
+    def _reader(self, request: GenerateRequest, found: FoundServer) -> AnswerReader:
         begun = request.messages[-1].content if request.continues and request.messages and found.kind.echoes else ""
-        return Reader(found.access.name, lines=found.kind.lines, echo=begun)
+        return AnswerReader(found.access.name, lines=found.kind.lines, echo=begun)
 
-    def _shown(self, piece: Piece, clock: Clock) -> Iterator[AnyEvent]:
+    def _shown(self, piece: AnswerChunk, clock: Clock) -> Iterator[AnyEvent]:
         if piece.text:
             clock.tick()
         if piece.step is not None:
@@ -255,7 +257,11 @@ class RemoteEngine:
         yield from piece.notices
 
     def _done(
-        self, request: GenerateRequest, reader: Reader, clock: Clock, asked: tuple[Found, Served, Totals | None]
+        self,
+        request: GenerateRequest,
+        reader: AnswerReader,
+        clock: Clock,
+        asked: tuple[FoundServer, ServerModel, ServerTotals | None],
     ) -> AnyEvent:
         """The end with its figures; a stream that ended before the answer did is a failure."""
         found, model, before = asked
@@ -278,12 +284,12 @@ class RemoteEngine:
         )
         return Done(finish, sums)
 
-    def _learn(self, found: Found, reader: Reader) -> None:
+    def _learn(self, found: FoundServer, reader: AnswerReader) -> None:
         """A vLLM that reports every answer's drafts need not be asked for its totals."""
         if found.kind.name == "vllm":
             self._tells_each = reader.figures.drafted is not None
 
-    def _totals(self, found: Found) -> Totals | None:
+    def _totals(self, found: FoundServer) -> ServerTotals | None:
         """The server's totals now, where they are all that it says of drafts."""
         if found.kind.name != "vllm" or self._tells_each:
             return None
@@ -304,7 +310,7 @@ def failure(fault: LocalspecError, request: GenerateRequest | None = None) -> Fa
     return Failure(fault.code, fault.message, fault.hint, fault.exit_code, turns_over=over)
 
 
-def ready(found: Found, model: Served, spec: SpecCard) -> Ready:
+def ready(found: FoundServer, model: ServerModel, spec: SpecCard) -> Ready:
     """The server as a model that is loaded."""
     where = f"{found.kind.title} at {found.access.address.url.partition('://')[2]}"
     card = ModelCard(one_line(title(model.name)), "", where, model.context, chat=True, server=found.access.address.url)
@@ -316,7 +322,7 @@ def title(name: str) -> str:
     return os.path.basename(name.rstrip("/")) if os.path.isabs(name) else name
 
 
-def spec_card(found: Found, options: SpecOptions) -> SpecCard:
+def spec_card(found: FoundServer, options: SpecOptions) -> SpecCard:
     """Speculation is the server's; `reason`: why it cannot be switched from here."""
     reason = "" if found.kind.switches else CANNOT_SWITCH.format(title=found.kind.title)
     return SpecCard(SERVER, one_line(found.speculation), k=options.k, reason=reason, mode=options.mode)

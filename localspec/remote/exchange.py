@@ -29,7 +29,7 @@ BROKEN = (OSError, HTTPException, ValueError)  # ValueError: read from a socket 
 
 
 @dataclass(frozen=True, slots=True)
-class Deadlines:
+class ServerTimeouts:
     """Seconds until there is a connection, for a whole short answer, and of silence in a long one, which may be that of
     a long prompt being read."""
 
@@ -38,11 +38,11 @@ class Deadlines:
     silence: float = 600.0
 
 
-DEADLINES = Deadlines()
+DEADLINES = ServerTimeouts()
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class ServerAccess:
     """A server's address and its key, "" for none; `key_env` is where the key is from."""
 
     address: Address
@@ -55,11 +55,13 @@ class Access:
         return self.address.url
 
 
-class Exchange:
+class HttpExchange:
     """`within`: seconds for all of it; None: only silence ends it. `status`: of the answer, 0 before it has come. To be
     entered with `with`."""
 
-    def __init__(self, access: Access, deadlines: Deadlines = DEADLINES, *, within: float | None = None) -> None:
+    def __init__(
+        self, access: ServerAccess, deadlines: ServerTimeouts = DEADLINES, *, within: float | None = None
+    ) -> None:
         self.access, self.deadlines, self.within = access, deadlines, within
         self.stopped = self.expired = False
         self.status = 0

@@ -23,23 +23,23 @@ Span = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 T = TypeVar("T")
 
 
-class Part(msgspec.Struct, frozen=True):
+class ServerPart(msgspec.Struct, frozen=True):
     """A part of a server's answer; unknown fields are ignored."""
 
 
-class Details(Part, frozen=True):
+class PromptDetails(ServerPart, frozen=True):
     cached_tokens: Count | None = None
 
 
-class Usage(Part, frozen=True):
+class Usage(ServerPart, frozen=True):
     """OpenAI's."""
 
     prompt_tokens: Count | None = None
     completion_tokens: Count | None = None
-    prompt_tokens_details: Details | None = None
+    prompt_tokens_details: PromptDetails | None = None
 
 
-class Timings(Part, frozen=True):
+class Timings(ServerPart, frozen=True):
     """llama-server's: prompt_n without what the cache held; without drafts the last two are absent."""
 
     cache_n: Count | None = None
@@ -51,7 +51,7 @@ class Timings(Part, frozen=True):
     draft_n_accepted: Count | None = None
 
 
-class VllmSpeculation(Part, frozen=True):
+class VllmSpeculation(ServerPart, frozen=True):
     """vLLM's metrics.speculative_decoding. `acceptance_histogram`: steps by the drafted tokens that they accepted."""
 
     num_spec_steps: Count
@@ -59,7 +59,7 @@ class VllmSpeculation(Part, frozen=True):
     num_accepted_draft_tokens: Count
 
 
-class SglangSpeculation(Part, frozen=True):
+class SglangSpeculation(ServerPart, frozen=True):
     """SGLang's sglext.spec_tokens_details, or meta_info; older versions have the last two names."""
 
     spec_verify_ct: Count | None = None
@@ -69,7 +69,7 @@ class SglangSpeculation(Part, frozen=True):
     spec_accept_token_num: Count | None = None
 
 
-class LmStudioStats(Part, frozen=True):
+class LmStudioStats(ServerPart, frozen=True):
     """LM Studio's of /api/v0, in seconds."""
 
     time_to_first_token: Span | None = None
@@ -79,7 +79,7 @@ class LmStudioStats(Part, frozen=True):
     ignored_draft_tokens_count: Count | None = None
 
 
-class OllamaDone(Part, frozen=True):
+class OllamaDone(ServerPart, frozen=True):
     """Ollama's last line, in nanoseconds."""
 
     prompt_eval_count: Count | None = None
@@ -88,7 +88,7 @@ class OllamaDone(Part, frozen=True):
     eval_duration: Count | None = None
 
 
-class Figures(Part, frozen=True):
+class Figures(ServerPart, frozen=True):
     """Tokens and milliseconds; None: not reported. `prompt_n` counts what the cache held, too. `drafted` None: nothing
     is known of speculation. `shared`: only totals are, which other users' answers are in."""
 

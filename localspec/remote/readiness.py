@@ -16,9 +16,9 @@ from localspec.core.errors import LocalspecError, RemoteError
 from localspec.core.events import AnyEvent, Loading, Waiting
 from localspec.core.sanitize import one_line
 from localspec.remote import faults
-from localspec.remote.exchange import Deadlines, Exchange
-from localspec.remote.figures import Count, Part, part
-from localspec.remote.server import Asking, Found, Keep, Remote, find
+from localspec.remote.exchange import HttpExchange, ServerTimeouts
+from localspec.remote.figures import Count, ServerPart, part
+from localspec.remote.server import FoundServer, Keep, Remote, ServerProbe, find
 
 PATH = "/health"
 LOADS = "the server loads its model"
@@ -27,7 +27,7 @@ LONGEST_STAGE = 60
 MOST_ANSWER = 64 << 10
 
 
-class Progress(Part, frozen=True):
+class LoadProgress(ServerPart, frozen=True):
     """A localspec's, beside the error; of llama-server there is none."""
 
     stage: str = ""
@@ -36,10 +36,10 @@ class Progress(Part, frozen=True):
 
 
 def find_loaded(
-    remote: Remote, deadlines: Deadlines, keep: Keep, is_over: Callable[[], bool]
-) -> Generator[AnyEvent, None, Found]:
+    remote: Remote, deadlines: ServerTimeouts, keep: Keep, is_over: Callable[[], bool]
+) -> Generator[AnyEvent, None, FoundServer]:
     """The server, once it has loaded its model. A localspec says what it is before that; llama-server refuses all."""
-    asking = Asking(remote.access, deadlines, keep)
+    asking = ServerProbe(remote.access, deadlines, keep)
     try:
         found = find(remote, deadlines, keep)
     except RemoteError as fault:
@@ -52,7 +52,7 @@ def find_loaded(
 
 
 def waited(
-    asking: Asking, is_over: Callable[[], bool], shown: Callable[[Loading], AnyEvent]
+    asking: ServerProbe, is_over: Callable[[], bool], shown: Callable[[Loading], AnyEvent]
 ) -> Generator[AnyEvent, None, bool]:
     """How far the server is, as it is to be shown, until it no longer says that it loads; whether it did."""
     is_loading = False
@@ -63,10 +63,10 @@ def waited(
     return is_loading
 
 
-def ask(asking: Asking) -> Loading | None:
+def ask(asking: ServerProbe) -> Loading | None:
     """How far it is; None where it has loaded, or does not say."""
     try:
-        with Exchange(asking.access, asking.deadlines, within=asking.deadlines.short) as exchange:
+        with HttpExchange(asking.access, asking.deadlines, within=asking.deadlines.short) as exchange:
             asking.keep(exchange)
             response = exchange.ask("GET", PATH, also=503)
             return None if response.status == 200 else read(exchange.whole(response, MOST_ANSWER))
@@ -80,7 +80,7 @@ def read(body: bytes) -> Loading | None:
         return None
     found: Mapping[str, Any] = msgspec.json.decode(body)
     error = found.get("error")
-    progress = (part(error, "progress", Progress) if isinstance(error, dict) else None) or Progress()
+    progress = (part(error, "progress", LoadProgress) if isinstance(error, dict) else None) or LoadProgress()
     stage = one_line(progress.stage)[:LONGEST_STAGE]
     whole = max(progress.total, progress.done, 1)
     return Loading(f"{LOADS}: {stage}" if stage else LOADS, progress.done, whole, "steps" if whole == 1 else "bytes")

@@ -15,12 +15,12 @@ from localspec.core.events import SpecCard
 from localspec.core.sanitize import one_line
 from localspec.remote import faults
 from localspec.remote.address import parse
-from localspec.remote.exchange import DEADLINES, Access, Deadlines, Exchange
+from localspec.remote.exchange import DEADLINES, HttpExchange, ServerAccess, ServerTimeouts
 from localspec.remote.figures import part
 from localspec.remote.kinds import KINDS, Kind
-from localspec.remote.totals import MOST_TEXT, Totals, read
+from localspec.remote.totals import MOST_TEXT, ServerTotals, read
 
-Keep = Callable[[Exchange], object]
+Keep = Callable[[HttpExchange], object]
 MOST_ANSWER = 8 << 20
 MOST_MODELS = 2000
 LONGEST_NAME = 200
@@ -43,7 +43,7 @@ class Remote:
         return self.name or parse(self.url).url
 
     @property
-    def access(self) -> Access:
+    def access(self) -> ServerAccess:
         """Its address and key; UsageError where the key is not in the environment."""
         if self.kind and self.kind not in KINDS:
             raise UsageError(
@@ -59,11 +59,11 @@ class Remote:
             raise UsageError(
                 f"The value of {self.key_env} cannot be a key.", hint="A key is one word, without line breaks."
             )
-        return Access(parse(self.url), key, self.key_env)
+        return ServerAccess(parse(self.url), key, self.key_env)
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServerModel:
     """A model of a server's; `context` in tokens, 0 where it does not say. `spec`: a localspec's drafter."""
 
     name: str
@@ -73,15 +73,15 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundServer:
     """A server that answers. `speculation`: what it says of it, in words; "" for nothing."""
 
-    access: Access
+    access: ServerAccess
     kind: Kind
-    models: tuple[Served, ...]
+    models: tuple[ServerModel, ...]
     speculation: str = ""
 
-    def model(self, name: str) -> Served:
+    def model(self, name: str) -> ServerModel:
         """The model of this name, else the first; RemoteError where there is none."""
         if not self.models and not name:
             raise RemoteError(f"{self.access.name} has no model loaded.", hint="Load one there first.")
@@ -91,17 +91,17 @@ class Found:
             raise RemoteError(
                 f"{self.access.name} has no model '{one_line(name)[:80]}'.", hint=f"It has: {one_line(known)}."
             )
-        return found or (self.models[0] if self.models else Served(name))
+        return found or (self.models[0] if self.models else ServerModel(name))
 
 
-def keep_none(_: Exchange) -> None:
+def keep_none(_: HttpExchange) -> None:
     """Lets a short question end by its deadline alone."""
 
 
-def find(remote: Remote, deadlines: Deadlines = DEADLINES, keep: Keep = keep_none) -> Found:
+def find(remote: Remote, deadlines: ServerTimeouts = DEADLINES, keep: Keep = keep_none) -> FoundServer:
     """Asks the server what it is; a LocalspecError where it does not answer or is none."""
     access = remote.access
-    asked = Asking(access, deadlines, keep)
+    asked = ServerProbe(access, deadlines, keep)
     models, fault = asked.models()
     kind = KINDS[remote.kind] if remote.kind else asked.kind(models)
     if fault is not None and not models and kind.name == "openai":
@@ -109,14 +109,14 @@ def find(remote: Remote, deadlines: Deadlines = DEADLINES, keep: Keep = keep_non
     return asked.found(kind, models)
 
 
-class Asking:
+class ServerProbe:
     """The short questions to one server. `keep` gets each before it is asked, and may stop it from another thread."""
 
-    def __init__(self, access: Access, deadlines: Deadlines, keep: Keep = keep_none) -> None:
+    def __init__(self, access: ServerAccess, deadlines: ServerTimeouts, keep: Keep = keep_none) -> None:
         self.access, self.deadlines, self.keep = access, deadlines, keep
 
     def text(self, path: str, most: int = MOST_ANSWER) -> bytes:
-        with Exchange(self.access, self.deadlines, within=self.deadlines.short) as exchange:
+        with HttpExchange(self.access, self.deadlines, within=self.deadlines.short) as exchange:
             self.keep(exchange)
             return exchange.whole(exchange.ask("GET", path), most)
 
@@ -129,7 +129,7 @@ class Asking:
             raise faults.unreadable(self.access.name)
         return found
 
-    def models(self) -> tuple[tuple[Served, ...], LocalspecError | None]:
+    def models(self) -> tuple[tuple[ServerModel, ...], LocalspecError | None]:
         """Lists /v1/models, or says why it cannot. A key that is refused, or a server that is not there, ends all."""
         try:
             return read_models(self.json("/v1/models")), None
@@ -140,7 +140,7 @@ class Asking:
                 raise
             return (), fault
 
-    def kind(self, models: tuple[Served, ...]) -> Kind:
+    def kind(self, models: tuple[ServerModel, ...]) -> Kind:
         """What it is: by who owns its models, else by one question that only such a server answers."""
         owners = {one.owner for one in models}
         owned = next((kind for kind in KINDS.values() if owners & set(kind.owners)), None)
@@ -157,7 +157,7 @@ class Asking:
                     return KINDS[name]
         return KINDS["openai"]
 
-    def found(self, kind: Kind, models: tuple[Served, ...]) -> Found:
+    def found(self, kind: Kind, models: tuple[ServerModel, ...]) -> FoundServer:
         """Adds what such a server says beside the list; what it does not answer is not known."""
         speculation = ""
         with suppress(RemoteError):
@@ -175,36 +175,38 @@ class Asking:
                     models = read_lmstudio(self.json("/api/v0/models")) or models
                 case "vllm":
                     speculation = vllm_words(self.totals())
-        return Found(self.access, kind, models, speculation)
+        return FoundServer(self.access, kind, models, speculation)
 
-    def totals(self) -> Totals:
+    def totals(self) -> ServerTotals:
         return read(self.text("/metrics", MOST_TEXT).decode("utf-8", errors="replace"))
 
 
-def read_models(found: Mapping[str, Any]) -> tuple[Served, ...]:
+def read_models(found: Mapping[str, Any]) -> tuple[ServerModel, ...]:
     """The list of /v1/models, as far as it is one."""
     listed = found.get("data")
     rows = [row for row in listed[:MOST_MODELS] if isinstance(row, dict)] if isinstance(listed, list) else []
     return tuple(served(row) for row in rows if isinstance(row.get("id"), str) and row["id"])
 
 
-def served(row: Mapping[str, Any]) -> Served:
+def served(row: Mapping[str, Any]) -> ServerModel:
     meta = row.get("meta")
     own = meta.get("n_ctx") if isinstance(meta, dict) else None
     context = row.get("max_model_len") or row.get("context_length") or own
     localspec = row.get("localspec")
     spec = part(localspec, "spec", SpecCard) if isinstance(localspec, dict) else None
-    return Served(str(row["id"])[:LONGEST_NAME], integer(context), str(row.get("owned_by"))[:40], spec)
+    return ServerModel(str(row["id"])[:LONGEST_NAME], integer(context), str(row.get("owned_by"))[:40], spec)
 
 
-def read_lmstudio(found: Mapping[str, Any]) -> tuple[Served, ...]:
+def read_lmstudio(found: Mapping[str, Any]) -> tuple[ServerModel, ...]:
     """The models that answer chats, those that are loaded first."""
     listed = found.get("data")
     rows = [row for row in listed[:MOST_MODELS] if isinstance(row, dict)] if isinstance(listed, list) else []
     able = [row for row in rows if isinstance(row.get("id"), str) and row.get("type") in ("llm", "vlm")]
     able.sort(key=lambda row: row.get("state") != "loaded")
     return tuple(
-        Served(row["id"][:LONGEST_NAME], integer(row.get("loaded_context_length") or row.get("max_context_length")))
+        ServerModel(
+            row["id"][:LONGEST_NAME], integer(row.get("loaded_context_length") or row.get("max_context_length"))
+        )
         for row in able
     )
 
@@ -214,7 +216,7 @@ def integer(value: object) -> int:
     return value if type(value) is int and 0 < value <= MOST_CONTEXT else 0
 
 
-def with_context(models: tuple[Served, ...], context: int) -> tuple[Served, ...]:
+def with_context(models: tuple[ServerModel, ...], context: int) -> tuple[ServerModel, ...]:
     return tuple(replace(one, context=one.context or context) for one in models)
 
 
@@ -231,18 +233,18 @@ def sglang_words(info: Mapping[str, Any]) -> str:
     return f"on ({one_line(algorithm)[:40]}{f', k {k}' if k else ''})"
 
 
-def counted_words(totals: Totals) -> str:
+def counted_words(totals: ServerTotals) -> str:
     """What llama-server's metrics say of it: they count drafts, too, where nothing drafts."""
     accepted = accepted_words(totals)
     return f"on, {accepted}" if accepted else ""
 
 
-def accepted_words(totals: Totals) -> str:
+def accepted_words(totals: ServerTotals) -> str:
     rate = totals.acceptance_rate
     return "" if rate is None else f"accepted {100 * rate:.0f} % of all since its start"
 
 
-def drafter_words(models: tuple[Served, ...]) -> str:
+def drafter_words(models: tuple[ServerModel, ...]) -> str:
     """How a localspec drafts of itself, which it knows once it has loaded."""
     spec = next((one.spec for one in models if one.spec is not None), None)
     if spec is None:
@@ -253,7 +255,7 @@ def drafter_words(models: tuple[Served, ...]) -> str:
     return f"{one_line(spec.name or spec.kind)[:40]} ({spec.switch}{length})"
 
 
-def vllm_words(totals: Totals) -> str:
+def vllm_words(totals: ServerTotals) -> str:
     """What vLLM's metrics say of it."""
     if not totals.has_drafts:
         return "off, or not reported"

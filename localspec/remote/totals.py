@@ -26,7 +26,7 @@ NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Totals:
+class ServerTotals:
     """Counts since the server's start. `has_drafts`: it counts them at all, as it does where something drafts."""
 
     rounds: int = 0
@@ -40,13 +40,13 @@ class Totals:
         return self.accepted / self.drafted if self.drafted else None
 
 
-def read(text: str) -> Totals:
+def read(text: str) -> ServerTotals:
     """The totals in a page of metrics; labels are summed over. The client library ends a counter's name in _total."""
     sums: dict[str, float] = {}
     for name, value in LINE.findall(text):
         if (field := NAMES.get(name.removesuffix("_total"))) and (number := counted(value)) is not None:
             sums[field] = sums.get(field, 0) + number
-    return Totals(**{name: int(value) for name, value in sums.items()}, has_drafts="rounds" in sums)
+    return ServerTotals(**{name: int(value) for name, value in sums.items()}, has_drafts="rounds" in sums)
 
 
 def counted(text: str) -> float | None:
@@ -57,7 +57,7 @@ def counted(text: str) -> float | None:
     return number if math.isfinite(number) and 0 <= number < 1e15 else None
 
 
-def of_one_answer(figures: Figures, before: Totals | None, after: Totals | None) -> Figures:
+def of_one_answer(figures: Figures, before: ServerTotals | None, after: ServerTotals | None) -> Figures:
     """The figures with what moved between the two, if one answer can have moved it; else `shared`."""
     if before is None or after is None or not after.has_drafts:
         return figures

@@ -24,7 +24,7 @@ from localspec.engine.memory import is_out_of_memory
 from localspec.engine.passes import can_batch
 from localspec.engine.protocols import Round
 from localspec.engine.samplers import make_sampler
-from localspec.engine.session import Reading
+from localspec.engine.session import PromptProgress
 from localspec.engine.shortlist import drafter_bytes
 from localspec.loading.devices import is_lost
 from localspec.models.prompt_sandbox import AnyPrompter
@@ -37,7 +37,7 @@ from localspec.runtime.probabilities import recorded, recording
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.references import References
 from localspec.runtime.sampling_defaults import check_limits, greedy, resolve_sampling
-from localspec.runtime.steps import Writer
+from localspec.runtime.steps import StepWriter
 from localspec.runtime.traced_rounds import traced
 from localspec.runtime.truncation import remedies, turns_over
 from localspec.runtime.usage import peak_bytes
@@ -49,7 +49,7 @@ LOAD_AGAIN = "Load it again; what was written is kept."
 MORE_MEMORY = "Close other programs, or load it again with a smaller --ctx."
 
 
-class Answer:
+class AnswerRun:
     """The run of one request. Times cover the engine's work only, however slowly the events are read."""
 
     def __init__(
@@ -120,8 +120,8 @@ class Answer:
         )
         yield self.tallied(Done(reason, measured))
 
-    def begin(self) -> tuple[list[int], Writer]:
-        """The prompt as ids, and the Writer of the answer; the session begins."""
+    def begin(self) -> tuple[list[int], StepWriter]:
+        """The prompt as ids, and the StepWriter of the answer; the session begins."""
         parts, request = self.state.parts, self.request
         prompter, stop_ids = parts.prompter.using(request.template, self.cancelled), parts.stop_ids
         if (template := request.template) is not None:
@@ -135,13 +135,13 @@ class Answer:
         if request.continues:
             ids, writer = go_on(request, prompter, parts.session.tokens, stop_ids)
         else:
-            ids, writer = encoded(request, prompter), Writer(prompter.tokenizer, request.stop)
+            ids, writer = encoded(request, prompter), StepWriter(prompter.tokenizer, request.stop)
             ids = keep_spelling(parts.session.tokens, ids, prompter.control_ids, prompter.tokenizer.decode)
         if (translating := parts.drafting.translating) is not None:
             translating.begin(self.request, ids, parts.prompter)
         return ids, writer
 
-    def read(self, ids: list[int]) -> Iterator[Reading]:
+    def read(self, ids: list[int]) -> Iterator[PromptProgress]:
         """Reads the prompt; after memory ran out, `cached` is still that of the first attempt."""
         cached: int | None = None
         state, threads = self.state, self.state.parts.threads
@@ -156,7 +156,7 @@ class Answer:
             if threads and state.is_open:
                 threads.write(state.parts.decoders)
 
-    def steps(self, writer: Writer) -> Iterator[tuple[Round, Step]]:
+    def steps(self, writer: StepWriter) -> Iterator[tuple[Round, Step]]:
         """Decodes to the answer's end; a stop string takes back what follows it."""
         session, request = self.state.session, self.request
         most = session.tokens_left + 1 if request.max_tokens is None else request.max_tokens

@@ -38,7 +38,7 @@ from localspec.runtime.sampling_defaults import check_limits
 from localspec.runtime.slots import Slots
 from localspec.runtime.stream import Stream
 
-Prompt = str | Sequence[Message | dict[str, Any]]
+PromptInput = str | Sequence[Message | dict[str, Any]]
 
 
 class LLM:
@@ -65,7 +65,7 @@ class LLM:
     @checked
     def stream(  # noqa: PLR0913 - the options of an answer
         self,
-        prompt: Prompt,
+        prompt: PromptInput,
         *,
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
@@ -118,12 +118,12 @@ class LLM:
         return self._model.spec
 
     @checked
-    def generate(self, prompt: Prompt, **options: Any) -> Result:
+    def generate(self, prompt: PromptInput, **options: Any) -> Result:
         """One whole answer; options as for `stream`."""
         return self.stream(prompt, **options).result()
 
     @checked
-    def generate_many(self, prompts: Iterable[Prompt], **options: Any) -> list[Result]:
+    def generate_many(self, prompts: Iterable[PromptInput], **options: Any) -> list[Result]:
         """Whole answers in the order of the prompts, written `parallel` at a time; each is what `generate` gives. The
         error of one ends all. Options as for `stream`."""
         if isinstance(prompts, str):
@@ -141,7 +141,7 @@ class LLM:
         return Answers(self._slots, requests, cancelled)
 
     @checked
-    async def astream(self, prompt: Prompt, **options: Any) -> AsyncIterator[AnyEvent]:
+    async def astream(self, prompt: PromptInput, **options: Any) -> AsyncIterator[AnyEvent]:
         """`stream` without blocking the event loop."""
         import asyncio
 
@@ -158,7 +158,7 @@ class LLM:
 
 @checked
 def request_of(  # noqa: PLR0913 - the options of an answer
-    prompt: Prompt,
+    prompt: PromptInput,
     *,
     max_tokens: int | None = None,
     stop: str | Sequence[str] = (),

@@ -13,7 +13,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
 from localspec.core.requests import GenerateRequest
 from localspec.models.checkpoint import Snapshot
-from localspec.models.pieces import Pieces
+from localspec.models.pieces import TokenBytes
 from localspec.models.prompt_sandbox import AnyPrompter, SandboxedPrompter
 from localspec.models.translation import Tongue, Translation
 
@@ -33,8 +33,8 @@ class Translating:
         """`ends`: the target's snapshot, which says what ends its turns."""
         own = SandboxedPrompter.open(drafter)
         translation = Translation(
-            Tongue(Pieces(target.tokenizer), lru_cache(REMEMBERED)(target.running)),
-            Tongue(Pieces(own.tokenizer), lru_cache(REMEMBERED)(own.running)),
+            Tongue(TokenBytes(target.tokenizer), lru_cache(REMEMBERED)(target.running)),
+            Tongue(TokenBytes(own.tokenizer), lru_cache(REMEMBERED)(own.running)),
             end_ids=drafter.eos_ids,
             end_id=end_of_turn(ends, target),
         )

@@ -42,15 +42,15 @@ from localspec.runtime.draft_choice import DrafterChoice
 from localspec.runtime.draft_translation import Translating
 from localspec.runtime.model import Model
 from localspec.runtime.notices import graph_notices
-from localspec.runtime.open_target import Opened, Opening, plan_request, swept_key
-from localspec.runtime.parts import Parts
+from localspec.runtime.open_target import Opening, OpenTarget, plan_request, swept_key
+from localspec.runtime.parts import ModelParts
 from localspec.runtime.ready_drafter import Drafting
 from localspec.runtime.sampling_defaults import defaults
 from localspec.runtime.slots import Slots
 
 
 def attach(
-    opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool = False
+    opened: OpenTarget, draft: AskedDraft, k: DraftLength, *, owns_target: bool = False
 ) -> Generator[Opening, None, Model]:
     """Attaches a drafter and a session to an open target; several Models can share one that none of them owns."""
     parts = yield from make_parts(opened, draft, k, owns_target=owns_target)
@@ -58,7 +58,7 @@ def attach(
     return Model(parts)
 
 
-def attach_slots(opened: Opened) -> Generator[Opening, None, Slots]:
+def attach_slots(opened: OpenTarget) -> Generator[Opening, None, Slots]:
     """Attaches what was asked for, as often as was planned; the target belongs to it."""
     parallel, batch = opened.plan.parallel, None
     company: Company = ALONE
@@ -79,7 +79,7 @@ def attach_slots(opened: Opened) -> Generator[Opening, None, Slots]:
     return slots
 
 
-def one_at_a_time(parts: Parts, *, asked: bool) -> Notice:
+def one_at_a_time(parts: ModelParts, *, asked: bool) -> Notice:
     """The notice that only one answer can be written at once, and why."""
     level: Literal["warning", "info"] = "warning" if asked else "info"
     if not can_batch(parts.target):
@@ -91,8 +91,8 @@ def one_at_a_time(parts: Parts, *, asked: bool) -> Notice:
 
 
 def make_parts(
-    opened: Opened, draft: AskedDraft, k: DraftLength, *, owns_target: bool, company: Company = ALONE
-) -> Generator[Loading | Notice, None, Parts]:
+    opened: OpenTarget, draft: AskedDraft, k: DraftLength, *, owns_target: bool, company: Company = ALONE
+) -> Generator[Loading | Notice, None, ModelParts]:
     """The parts of one Model; `company`: the requests that its rows are computed with."""
     choice = opened.choice
     if draft != opened.request.draft or choice.snapshot is None:  # comparing two tokenizers takes seconds
@@ -100,7 +100,7 @@ def make_parts(
     drafting = yield from make_drafting(opened, choice, k, company)
     target = opened.target
     yield from graph_notices((target, *drafting.decoders))
-    return Parts(
+    return ModelParts(
         Ready(card(opened), drafting.spec, measure_memory(opened.threads, target, *drafting.decoders)),
         opened.prompter,
         Session(target, drafting.drafter, device=str(target.device)),
@@ -116,7 +116,7 @@ def make_parts(
     )
 
 
-def another(opened: Opened, company: Company, asked: ChangeDrafter) -> Generator[Loading | Notice, None, Drafting]:
+def another(opened: OpenTarget, company: Company, asked: ChangeDrafter) -> Generator[Loading | Notice, None, Drafting]:
     """Makes another drafter for the same target, once the one before is closed."""
     request = msgspec.structs.replace(opened.request, draft=asked.draft, k=asked.k, mode=asked.mode)
     opened = replace(opened, request=request)
@@ -131,13 +131,13 @@ def another(opened: Opened, company: Company, asked: ChangeDrafter) -> Generator
         return (yield from make_drafting(opened, choice, asked.k, company))
 
 
-def chosen(opened: Opened, draft: AskedDraft) -> DrafterChoice:
+def chosen(opened: OpenTarget, draft: AskedDraft) -> DrafterChoice:
     known = calibration.recall(swept_key(opened))
     return draft_choice.choose(draft, opened.entry, opened.snapshot, opened.catalog, known)
 
 
 def make_drafting(
-    opened: Opened, choice: DrafterChoice, k: DraftLength, company: Company = ALONE
+    opened: OpenTarget, choice: DrafterChoice, k: DraftLength, company: Company = ALONE
 ) -> Generator[Loading | Notice, None, Drafting]:
     """Loads what drafts, and makes the drafter with its policy and its card."""
     k = choice.k if k == "auto" else draft_length(k)
@@ -147,12 +147,12 @@ def make_drafting(
         yield choice.notice
     mark = loaded_models.mark(choice.snapshot.folder) if choice.snapshot else None
     options = SpecOptions.of(k, opened.request.mode) if choice.kind != "off" else SpecOptions("off")
-    made = Making(choice, k, SharedPolicy(options.mode, options.k, opened.request.probe_every), company)
+    made = DrafterMaker(choice, k, SharedPolicy(options.mode, options.k, opened.request.probe_every), company)
     return replace(made.drafting(opened.target, own, translating), mark=mark)
 
 
 @dataclass(frozen=True, slots=True)
-class Making:
+class DrafterMaker:
     """What a drafter is made by, for one decoder of the target's weights after another."""
 
     choice: DrafterChoice
@@ -180,7 +180,7 @@ class Making:
         return self.drafting(target, own.beside() if own is not None and can_batch(own) else None)
 
 
-def open_translating(opened: Opened, choice: DrafterChoice) -> Translating | None:
+def open_translating(opened: OpenTarget, choice: DrafterChoice) -> Translating | None:
     """What translates between the two tokenizers, where they differ."""
     if not choice.translates or choice.snapshot is None:
         return None
@@ -219,7 +219,7 @@ def guarded(named: Drafter, lookup: LookupDrafter | None) -> Drafter:
     return Guarded(Mixed(lookup, named), spare=lookup)
 
 
-def card(opened: Opened) -> ModelCard:
+def card(opened: OpenTarget) -> ModelCard:
     """The target as the user sees it."""
     entry, plan, target = opened.entry, opened.plan, opened.target
     can_chat, layers = opened.prompter.can_chat, target.arch.num_layers if is_layered(target) else 0
@@ -231,7 +231,7 @@ def card(opened: Opened) -> ModelCard:
     )
 
 
-def draft_decoder(choice: DrafterChoice, opened: Opened) -> Generator[Loading | Notice, None, Resident | None]:
+def draft_decoder(choice: DrafterChoice, opened: OpenTarget) -> Generator[Loading | Notice, None, Resident | None]:
     """The decoder of a drafter with a model of its own; both decoders then share the threads."""
     if choice.snapshot is None:
         return None

@@ -24,14 +24,14 @@ PULLED = JsonStore(paths.pulled_pairs_file, str)  # the drafter's name, by the t
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownDrafters:
     """`pulled`: came with the model. `compared`: names of smaller models on this machine, found fit before."""
 
     pulled: DraftEntry | None = None
     compared: tuple[str, ...] = ()
 
 
-NOTHING = Known()
+NOTHING = KnownDrafters()
 
 
 def pulled_draft(entry: Entry, catalog: Catalog) -> DraftEntry | None:
@@ -49,8 +49,8 @@ class KnownPairs:
     def __init__(self, catalog: Catalog, models: Callable[[], Iterable[Snapshot]]) -> None:
         self._catalog, self._models = catalog, models
 
-    def of(self, entry: Entry, target: Snapshot) -> Known:
-        return Known(pulled_draft(entry, self._catalog), self.compared(target))
+    def of(self, entry: Entry, target: Snapshot) -> KnownDrafters:
+        return KnownDrafters(pulled_draft(entry, self._catalog), self.compared(target))
 
     def compared(self, target: Snapshot) -> tuple[str, ...]:
         if not self._fit or (own := self._side(target)) is None:

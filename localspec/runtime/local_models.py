@@ -25,10 +25,10 @@ from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.gguf import stores
 from localspec.models.gguf.header import read_gguf
-from localspec.models.gguf.stores import Kept
+from localspec.models.gguf.stores import GgufModel
 from localspec.models.prequantised.stored_format import stored_format
-from localspec.runtime.known_pairs import NOTHING, Known, KnownPairs
-from localspec.runtime.origins import UNKNOWN, Origin, origin_of
+from localspec.runtime.known_pairs import NOTHING, KnownDrafters, KnownPairs
+from localspec.runtime.origins import UNKNOWN, ModelOrigin, origin_of
 
 STORED = {"F64": "fp64", "F32": "fp32", "F16": "fp16", "BF16": "bf16"}
 UNREADABLE = "cannot be loaded"  # loading it says why
@@ -36,7 +36,7 @@ MOST_CHATS = 200  # that are searched for folders
 
 
 @dataclass(frozen=True, slots=True)
-class Shelved:
+class ListedModel:
     """`name` loads it. `quant` is how its weights are stored, and before that how they are loaded, if they are; `fit`
     whether they fit. `used_at`: when a chat last had it; "" for never."""
 
@@ -45,11 +45,11 @@ class Shelved:
     num_bytes: int
     fit: str
     drafts: tuple[tuple[str, str], ...]
-    origin: Origin = UNKNOWN
+    origin: ModelOrigin = UNKNOWN
     used_at: str = ""
 
 
-def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[Shelved]:
+def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[ListedModel]:
     """Lists them, with the model that is loaded `now` in this format; its `held_bytes` are freed before another is. One
     after the other, as they are found: the headers of many take a while."""
     used = last_used()
@@ -57,21 +57,23 @@ def on_disk(catalog: Catalog, now: str, *, held_bytes: int = 0, loaded: str = ""
         yield replace(model, used_at=used.get(model.name, ""))
 
 
-def in_repository(catalog: Catalog, repo: str, now: str, *, held_bytes: int = 0, loaded: str = "") -> Iterator[Shelved]:
+def in_repository(
+    catalog: Catalog, repo: str, now: str, *, held_bytes: int = 0, loaded: str = ""
+) -> Iterator[ListedModel]:
     """Lists what a fetched repository has, as `on_disk` does: the headers of no other model are read."""
     used, free, pairs = last_used(), available_bytes() + held_bytes, known_pairs(catalog)
     known = catalog.of_repository(repo)
     name = known[0] if known and now != repo else repo
     found = [of_another(one, free, pairs) for one in stores.in_repository(repo)]
     with suppress(NotDownloaded):
-        found = found or [shelved(name, catalog.resolve(name), free, pairs)]
+        found = found or [listed_model(name, catalog.resolve(name), free, pairs)]
     for model in found:
         if model is not None and model.fit != UNREADABLE:
             listed = as_loaded(model, loaded) if model.name == now else model
             yield replace(listed, used_at=used.get(model.name, ""))
 
 
-def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iterator[Shelved]:
+def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iterator[ListedModel]:
     """`free`: bytes of memory."""
     pairs, named = known_pairs(catalog), set[str]()
     files = {file_of(now, catalog)}  # each is listed once, as the user calls it
@@ -80,14 +82,14 @@ def found_on_disk(catalog: Catalog, now: str, free: int, *, loaded: str) -> Iter
         with suppress(NotDownloaded):
             entry = catalog.resolve(name)
             if name == now or entry.path not in files:
-                model = shelved(name, entry, free, pairs)
+                model = listed_model(name, entry, free, pairs)
                 named.add(name)
                 files.add(file_of(name, catalog))
                 yield as_loaded(model, loaded) if name == now else model
     named |= {table.repo for table in catalog.models.values() if table.repo}
     for name in fetched():
         if name not in named:
-            model = shelved(name, catalog.resolve(name), free, pairs)
+            model = listed_model(name, catalog.resolve(name), free, pairs)
             if model.fit != UNREADABLE:  # there are models that write no text, too
                 yield model
     for one in stores.kept():
@@ -114,7 +116,7 @@ def fetched() -> list[str]:
     return [name for name, folder in folders.items() if folder and (folder / "config.json").exists()]
 
 
-def of_another(one: Kept, free: int, pairs: KnownPairs) -> Shelved | None:
+def of_another(one: GgufModel, free: int, pairs: KnownPairs) -> ListedModel | None:
     """A file of another program; None if it is only a part of a model."""
     entry = Entry(one.name, one.name, one.file)
     with suppress(LocalspecError, OSError):
@@ -125,12 +127,12 @@ def of_another(one: Kept, free: int, pairs: KnownPairs) -> Shelved | None:
         if isinstance(model, Snapshot):
             drafts = drafters(entry, pairs.of(entry, model), looks_up=can_rewind(model))
             origin = origin_of(one.name, one.file)
-            return Shelved(one.name, stored(model), model.total_bytes, fit_word(model, free), drafts, origin)
-    return Shelved(one.name, "–", 0, UNREADABLE, drafters(entry), origin_of(one.name, one.file))
+            return ListedModel(one.name, stored(model), model.total_bytes, fit_word(model, free), drafts, origin)
+    return ListedModel(one.name, "–", 0, UNREADABLE, drafters(entry), origin_of(one.name, one.file))
 
 
 @lru_cache(maxsize=512)
-def inspected(one: Kept, _size: int, _written_ns: int) -> Snapshot | str | None:
+def inspected(one: GgufModel, _size: int, _written_ns: int) -> Snapshot | str | None:
     """The model as its headers say, read once as long as the file stays as it is; why it cannot be loaded; None for
     what need not be."""
     try:
@@ -150,19 +152,19 @@ def writes_text(file: Path) -> bool:
     return metadata.get("general.type", "model") == "model" and architecture != "clip" and not pools
 
 
-def as_loaded(model: Shelved, quant: str) -> Shelved:
+def as_loaded(model: ListedModel, quant: str) -> ListedModel:
     return replace(model, quant=f"{quant}, stored {model.quant}") if quant not in ("", model.quant) else model
 
 
-def shelved(name: str, entry: Entry, free: int, pairs: KnownPairs | None = None) -> Shelved:
+def listed_model(name: str, entry: Entry, free: int, pairs: KnownPairs | None = None) -> ListedModel:
     """`pairs`: what is known of drafters beside models.toml."""
     try:
         snapshot = open_snapshot(entry.path, entry.key)
         word = fit_word(snapshot, free)
     except LocalspecError:
-        return Shelved(name, "–", 0, UNREADABLE, drafters(entry), origin_of(name, entry.path))
+        return ListedModel(name, "–", 0, UNREADABLE, drafters(entry), origin_of(name, entry.path))
     drafts = drafters(entry, pairs.of(entry, snapshot) if pairs else NOTHING, looks_up=can_rewind(snapshot))
-    return Shelved(name, stored(snapshot), snapshot.total_bytes, word, drafts, origin_of(name, entry.path))
+    return ListedModel(name, stored(snapshot), snapshot.total_bytes, word, drafts, origin_of(name, entry.path))
 
 
 def stored(snapshot: Snapshot) -> str:
@@ -183,7 +185,7 @@ def can_rewind(model: Snapshot) -> bool:
     return False
 
 
-def drafters(entry: Entry, known: Known = NOTHING, *, looks_up: bool = False) -> tuple[tuple[str, str], ...]:
+def drafters(entry: Entry, known: KnownDrafters = NOTHING, *, looks_up: bool = False) -> tuple[tuple[str, str], ...]:
     """What --draft takes for the model, with a description: models.toml's drafter first, else the one it was pulled
     with, else look-up where it `looks_up`; then others that are known; "off" last."""
     found, usual, pulled = [], entry.draft or known.pulled, known.pulled

@@ -17,10 +17,10 @@ from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecOptions
 from localspec.engine.memory import give_back
 from localspec.engine.protocols import Resident
 from localspec.engine.session import common_prefix_length
-from localspec.runtime.answer import Answer, IsCancelled, Trace, encoded, folded
+from localspec.runtime.answer import AnswerRun, IsCancelled, Trace, encoded, folded
 from localspec.runtime.model_state import FAILED, ModelState
 from localspec.runtime.notices import drafter_failed, graph_notices
-from localspec.runtime.parts import Parts
+from localspec.runtime.parts import ModelParts
 from localspec.runtime.prompt_reuse import keep_spelling
 from localspec.runtime.ready_drafter import without_drafter
 from localspec.runtime.references import References
@@ -29,7 +29,7 @@ from localspec.runtime.references import References
 class Model:
     """Target, drafter and conversation, ready to answer."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelParts) -> None:
         self.state = ModelState(parts)
         self._references = References(parts.folding)
         self._answering = threading.Lock()
@@ -44,7 +44,7 @@ class Model:
         """
         state, exit_layer = self.state, request.exit_layer if request.beams == 1 else None
         with self._alone(), state.steered(request.spec), state.temporary_drafter(exit_layer):
-            yield from Answer(state, self._references, request, cancelled).events(trace)
+            yield from AnswerRun(state, self._references, request, cancelled).events(trace)
 
     @property
     def is_answering(self) -> bool:

@@ -23,7 +23,7 @@ from localspec.engine.protocols import Policy, is_layered
 from localspec.engine.session import Session
 from localspec.engine.shortlist import drafter_bytes
 from localspec.runtime.notices import drafter_failed, flat, graph_notices
-from localspec.runtime.parts import Parts
+from localspec.runtime.parts import ModelParts
 from localspec.runtime.ready_drafter import Drafting, without_failed
 from localspec.runtime.stats import Tally
 
@@ -33,12 +33,12 @@ FAILED = "it failed"
 class ModelState:
     """The parts of a model, as they are now. The tally carries the measured baseline from answer to answer."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ModelParts) -> None:
         self.ready = parts.ready
         self.spec = parts.ready.spec
         self.tally = Tally()
         self.tally.add(parts.ready)
-        self._held: Parts | None = parts
+        self._held: ModelParts | None = parts
         self._own_options: SpecOptions | None = None  # of the answer under way, where it has its own
         self._read_by_drafters = 0  # bytes, by drafters that were dropped
         self._fault: Notice | None = None
@@ -49,7 +49,7 @@ class ModelState:
         return self._held is not None
 
     @property
-    def parts(self) -> Parts:
+    def parts(self) -> ModelParts:
         self.check_open()
         assert self._held is not None
         return self._held

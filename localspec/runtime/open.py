@@ -32,7 +32,7 @@ from localspec.models.spelling import folding_of
 from localspec.runtime import draft_choice
 from localspec.runtime import load_marks as loaded_models
 from localspec.runtime.drafter_setup import attach_slots
-from localspec.runtime.open_target import Opened, Opening, plan_request
+from localspec.runtime.open_target import Opening, OpenTarget, plan_request
 from localspec.runtime.slots import Slots
 
 
@@ -62,7 +62,7 @@ def without_repeats(steps: Generator[Opening, None, Slots]) -> Generator[Opening
     return relay(steps, new)
 
 
-def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opened]:
+def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, OpenTarget]:
     """The target alone. What can be refused cheaply is refused before any weight is read."""
     keep_offline()
     draft_choice.check(request)
@@ -85,7 +85,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, Opene
         yield Notice("info", "generic", f"transformers runs {snapshot.name}, more slowly than localspec's own decoder.")
     is_offloaded = plan.resident is not None
     threads = choose_threads(target, request.weights.threads, every=is_offloaded, width=plan.parallel)
-    return Opened(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, marked, folding)
+    return OpenTarget(request, catalog, entry, snapshot, plan, prompter, target, threads, choice, marked, folding)
 
 
 def loaded(snapshot: Snapshot, request: PlanRequest) -> Generator[Loading | Notice, None, tuple[Plan, Resident]]:

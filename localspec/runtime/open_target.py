@@ -24,7 +24,7 @@ Opening = Loading | Notice | Ready
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
+class OpenTarget:
     """A target in memory, and what attaching a drafter needs. `choice`: the drafter that it was planned with;
     `mark`: that it is loaded."""
 
@@ -57,7 +57,7 @@ def plan_request(options: WeightOptions, choice: DrafterChoice) -> PlanRequest:
     return replace(request, gpu_bytes=spare_gpu_bytes()) if choice.snapshot and options.device != "cpu" else request
 
 
-def swept_key(opened: Opened) -> str:
+def swept_key(opened: OpenTarget) -> str:
     """The key of a sweep's result: these weights in this format, whatever the count of threads."""
     snapshot = opened.snapshot
     return f"{snapshot.folder.resolve()} {snapshot.fingerprint} {opened.plan.label} {opened.target.device}"

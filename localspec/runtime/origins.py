@@ -13,7 +13,7 @@ BUILT_IN, HUB, FOLDER, FILE = "built in", "Hugging Face", "a folder", "a file"
 PROGRAMS = {OLLAMA: "Ollama", LM_STUDIO: "LM Studio", LLAMA_CPP: "llama.cpp", HUGGING_FACE: HUB}
 
 
-class Origin(NamedTuple):
+class ModelOrigin(NamedTuple):
     """`commit` and `repo` are "" for what the hub's programs have not fetched."""
 
     words: str
@@ -21,14 +21,14 @@ class Origin(NamedTuple):
     commit: str = ""
 
 
-UNKNOWN = Origin("")
+UNKNOWN = ModelOrigin("")
 
 
-def origin_of(name: str, path: Path) -> Origin:
+def origin_of(name: str, path: Path) -> ModelOrigin:
     """`name` is what loads it: for other programs' files it begins with the program's."""
     if path.is_relative_to(paths.packaged("assets")):
-        return Origin(BUILT_IN)
+        return ModelOrigin(BUILT_IN)
     repo, commit = hub_cache.fetched_from(path)
     if repo:
-        return Origin(HUB, repo, commit)
-    return Origin(PROGRAMS.get(name.partition(":")[0], FILE if path.is_file() else FOLDER))
+        return ModelOrigin(HUB, repo, commit)
+    return ModelOrigin(PROGRAMS.get(name.partition(":")[0], FILE if path.is_file() else FOLDER))

@@ -43,7 +43,7 @@ class PairVerdict(Record, frozen=True):
         return self.ok and self.reason != TRANSLATE
 
 
-class Candidate(Record, frozen=True):
+class DrafterCandidate(Record, frozen=True):
     """A model that might draft for a target, with its verdict; None: not compared yet. `on_disk`: nothing to fetch."""
 
     name: str
@@ -89,11 +89,11 @@ def hash_of(tokenizer: TokenizerText) -> str:
     return sha256(tokenizer.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def candidates(target: Snapshot, others: Iterable[Snapshot]) -> list[Candidate]:
+def candidates(target: Snapshot, others: Iterable[Snapshot]) -> list[DrafterCandidate]:
     """The models on disk that might draft for a target, best first: those that can, then the others of its family. A
     model of another family that cannot draft is left out."""
     small = [one for one in others if one.name != target.name and is_small(one.total_bytes, target.total_bytes)]
-    found = [Candidate(one.name, one.total_bytes, on_disk=True, verdict=pair(target, one)) for one in small]
+    found = [DrafterCandidate(one.name, one.total_bytes, on_disk=True, verdict=pair(target, one)) for one in small]
     family = {one.name for one in small if one.config.get("model_type") == target.config.get("model_type")}
     shown = [one for one in found if one.name in family or (one.verdict is not None and one.verdict.ok)]
     return ranked(target.total_bytes, shown)
@@ -109,7 +109,7 @@ def by_promise(target: Snapshot, small: Iterable[Snapshot]) -> list[Snapshot]:
     return sorted(small, key=lambda one: (one.config.get("model_type") != kind, off_size(size, one.total_bytes)))
 
 
-def ranked(target_bytes: int, found: Iterable[Candidate]) -> list[Candidate]:
+def ranked(target_bytes: int, found: Iterable[DrafterCandidate]) -> list[DrafterCandidate]:
     """Candidates by verdict, then by how near their size is to a tenth of the target's."""
     return sorted(found, key=lambda one: (ORDER.index(verdict_word(one)), off_size(target_bytes, one.num_bytes)))
 
@@ -122,7 +122,7 @@ def off_size(target_bytes: int, num_bytes: int) -> float:
 ORDER = ("fits", "few", TRANSLATE, "unknown", "no")  # what a verdict promises, best first
 
 
-def verdict_word(one: Candidate) -> str:
+def verdict_word(one: DrafterCandidate) -> str:
     if one.verdict is None:
         return "unknown"
     if not one.verdict.ok:

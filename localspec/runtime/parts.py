@@ -23,7 +23,7 @@ class Closable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ModelParts:
     """The parts of a Model. `owned`: closed with the model, beside its drafter; `another` makes another drafter for the
     same target."""
 
@@ -50,7 +50,7 @@ class Parts:
         """Whether others can stand beside them, on the same weights."""
         return can_batch(self.target) and self.drafting.beside is not None
 
-    def beside(self) -> Parts:
+    def beside(self) -> ModelParts:
         """The parts of another Model on the same weights, whose count of threads stays."""
         assert can_batch(self.target)
         assert self.drafting.beside is not None
@@ -59,7 +59,7 @@ class Parts:
         session = Session(target, drafting.drafter, device=str(target.device))
         return replace(self, session=session, target=target, drafting=drafting, owned=(target,), threads=None)
 
-    def drafted_by(self, drafting: Drafting) -> Parts:
+    def drafted_by(self, drafting: Drafting) -> ModelParts:
         """The parts with another drafter, in step with the same conversation; the one before is closed."""
         if drafting is not self.drafting:
             self.drafting.close()

@@ -20,7 +20,7 @@ from localspec.runtime.draft_choice import DrafterChoice, check, check_format, c
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedLoad:
     """A load that nothing known forbids. `name`: the model's, for the user; `draft`: what would draft."""
 
     name: str
@@ -28,7 +28,7 @@ class Checked:
     draft: DrafterChoice
 
 
-def precheck(request: LoadRequest, *, held_bytes: int = 0, gpu_bytes: int | None = None) -> Checked:
+def precheck(request: LoadRequest, *, held_bytes: int = 0, gpu_bytes: int | None = None) -> CheckedLoad:
     """How it would be loaded; LocalspecError, in one sentence, for what cannot be. `held_bytes` of main memory would be
     freed first; `gpu_bytes`: all memory of the GPU that the present model is on."""
     check(request)
@@ -39,7 +39,7 @@ def precheck(request: LoadRequest, *, held_bytes: int = 0, gpu_bytes: int | None
     check_format(request.weights.draft_format, draft)
     snapshot.read_tokenizer()
     plan = make_plan(snapshot, asked_of_plan(request, draft, gpu_bytes), held_bytes=held_bytes)
-    return Checked(entry.name, plan, draft)
+    return CheckedLoad(entry.name, plan, draft)
 
 
 def asked_of_plan(request: LoadRequest, draft: DrafterChoice, gpu_bytes: int | None) -> PlanRequest:

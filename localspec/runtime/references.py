@@ -9,7 +9,7 @@ from __future__ import annotations
 from localspec.core.errors import Cancelled, LocalspecError
 from localspec.core.events import Step
 from localspec.core.requests import GenerateRequest, Reference, Template
-from localspec.engine.drafters.lookup import KINDS, Text
+from localspec.engine.drafters.lookup import KINDS, LookupText
 from localspec.engine.drafters.ngram import LONGEST
 from localspec.models.prompt_sandbox import AnyPrompter
 from localspec.models.spelling import Folding
@@ -41,11 +41,11 @@ class References:
         self._text += step.text
         self._ids += [token.id for token in step.tokens]
 
-    def texts(self, request: GenerateRequest, prompter: AnyPrompter) -> list[Text]:
+    def texts(self, request: GenerateRequest, prompter: AnyPrompter) -> list[LookupText]:
         """The texts for `LookupDrafter.refer`, of a kind the newest last. Beyond MOST_IDS the rest of them is cut,
         kept chats first."""
         known: dict[tuple[Reference, Template | None], list[int]] = {}
-        texts: list[Text] = []
+        texts: list[LookupText] = []
         left = MOST_IDS
         for one in sorted(request.references, key=lambda one: KINDS.index(one.kind)):
             if left <= 0:
@@ -53,7 +53,7 @@ class References:
             key = (one, request.template)
             ids = self._known[key] if key in self._known else self._encode(one, prompter)
             known[key] = ids
-            texts.append(Text(one.kind, one.name, ids[:left]))
+            texts.append(LookupText(one.kind, one.name, ids[:left]))
             left -= len(ids)
         self._known = known
         return texts[::-1]

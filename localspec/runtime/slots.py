@@ -23,9 +23,9 @@ from localspec.runtime.model import Model
 
 if TYPE_CHECKING:
     from localspec.engine.batch import Batch
+    from localspec.runtime.answer import IsCancelled
 
 Report = Callable[[AnyEvent], object]
-Cancelled = Callable[[], bool]
 
 
 class Leaving:
@@ -84,7 +84,7 @@ class Slots:
         caches = sum(model.ready.memory.kv_bytes for model in self._all)
         return replace(ready, memory=replace(ready.memory, kv_bytes=caches), parallel=len(self))
 
-    def start(self, request: GenerateRequest, report: Report, cancelled: Cancelled | None = None) -> None:
+    def start(self, request: GenerateRequest, report: Report, cancelled: IsCancelled | None = None) -> None:
         """Begins an answer at the next step; `report` is called with its events as they come, of which Done or a
         Failure is the last. Nothing that happens to it harms another."""
         with self._starting:
@@ -152,7 +152,7 @@ class Slots:
                     self._batch.join(decoder)
         return self._batch
 
-    def _chosen(self, request: GenerateRequest, cancelled: Cancelled | None) -> Model:
+    def _chosen(self, request: GenerateRequest, cancelled: IsCancelled | None) -> Model:
         """The free slot that holds most of the prompt's beginning, else the one that was not used for longest."""
         free = [model for model in self._free if not model.is_answering]
         if not free:
@@ -165,7 +165,7 @@ class Slots:
         except Exception:  # the answer itself will say so
             return free[0]
 
-    def _answer(self, model: Model, request: GenerateRequest, report: Report, cancelled: Cancelled | None) -> None:
+    def _answer(self, model: Model, request: GenerateRequest, report: Report, cancelled: IsCancelled | None) -> None:
         try:
             for event in model.answer(request, cancelled):
                 report(event)

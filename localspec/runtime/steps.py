@@ -16,7 +16,7 @@ from localspec.models.detokenize import REPLACEMENT, Detokenizer
 LEAST_LOGPROB = -9999.0  # JSON has no infinity
 
 
-class Writer:
+class StepWriter:
     """Writes one answer. `stopped` is the stop string that ended it, complete: it is cut, with what follows."""
 
     def __init__(self, tokenizer: Tokenizer, stop: Sequence[str] = ()) -> None:

@@ -12,10 +12,10 @@ from localspec.core.requests import Message
 
 ANSWER_SHARE = 4  # this fraction of the context is left to the answer, else it would be cut at once
 
-Turns = Sequence[Message]
+RequestMessages = Sequence[Message]
 
 
-def without_oldest(messages: Turns, count: int) -> tuple[Message, ...]:
+def without_oldest(messages: RequestMessages, count: int) -> tuple[Message, ...]:
     """Drops the first turns; the system prompt and the last turn, which is the question, stay."""
     starts = [index for index, message in enumerate(messages) if message.role == "user"]
     if not starts:
@@ -30,7 +30,7 @@ def remedies(turns_over: int, context: int, longest: int) -> str:
     return f"{', or '.join(['Shorten it', *new_chat, *longer])}."
 
 
-def turns_over(messages: Turns, context: int, num_tokens: Callable[[Turns], int]) -> int:
+def turns_over(messages: RequestMessages, context: int, num_tokens: Callable[[RequestMessages], int]) -> int:
     """How many of the oldest turns must go for the rest to fit with an answer; 0 where no number would do."""
     most = sum(message.role == "user" for message in messages) - 1
     if most < 1 or num_tokens(without_oldest(messages, most)) >= context:

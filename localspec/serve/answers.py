@@ -15,7 +15,7 @@ import msgspec
 
 from localspec.core.events import AnyEvent, Done, Notice, Ready, SpecCard, Stats, Step, Token
 from localspec.runtime.stats import Tally
-from localspec.serve.bodies import Asked
+from localspec.serve.bodies import CompletionRequest
 from localspec.serve.figures import own_figures, timings, usage
 from localspec.serve.logprobs import chat_logprobs, completion_logprobs
 
@@ -27,11 +27,11 @@ CHUNK: dict[Kind, str] = {"chat": "chat.completion.chunk", "completion": "text_c
 
 
 @dataclass(slots=True)
-class Reply:
+class ReplyWriter:
     """One answer under way: takes its events, gives what a client is sent."""
 
     kind: Kind
-    asked: Asked
+    asked: CompletionRequest
     ready: Ready
     spec: SpecCard
     model: str

@@ -22,17 +22,17 @@ from starlette.types import ASGIApp
 
 from localspec.core.events import AnyEvent, Done, Failure, Prefill, Step
 from localspec.core.requests import SamplingOptions, Template
-from localspec.serve.answers import Kind, Reply
-from localspec.serve.bodies import Asked, chat_request, completion_request
+from localspec.serve.answers import Kind, ReplyWriter
+from localspec.serve.bodies import CompletionRequest, chat_request, completion_request
 from localspec.serve.engine import STOPPED, Host
-from localspec.serve.exchange import PING, Exchange
+from localspec.serve.exchange import PING, QueuedAnswer
 from localspec.serve.faults import FAILED, NOT_LOADED, RequestRefused, loading, of_failure
 from localspec.serve.guard import HAS_KEY, Guard
-from localspec.serve.metrics import MEDIA_TYPE, Totals
+from localspec.serve.metrics import MEDIA_TYPE, AnswerTotals
 from localspec.serve.queue import Queue
 from localspec.serve.replies import DONE, EventStream, Json, comment, data, refusal, watched
 from localspec.serve.request_body import Bodies
-from localspec.serve.security import Rules
+from localspec.serve.security import AccessRules
 
 WHAT_THERE_IS = "There are /v1/chat/completions, /v1/completions, /v1/models, /health and /metrics."
 OTHER_PROTOCOLS = {"responses": "Responses", "messages": "Messages", "messages/count_tokens": "Messages"}
@@ -59,7 +59,7 @@ class Site:
     served: Served
     host: Host
     queue: Queue
-    totals: Totals = field(default_factory=Totals)
+    totals: AnswerTotals = field(default_factory=AnswerTotals)
     bodies: Bodies = field(default_factory=Bodies)
     ping: float = PING
     since: int = field(default_factory=lambda: int(time()))
@@ -135,11 +135,11 @@ class Site:
     async def completions(self, request: Request) -> Response:
         return await self._answer("completion", completion_request(await self._body(request)), request)
 
-    async def _answer(self, kind: Kind, asked: Asked, request: Request) -> Response:
+    async def _answer(self, kind: Kind, asked: CompletionRequest, request: Request) -> Response:
         self._check_model(asked.model)
         self.host.check_loaded()
         self._check_limit(asked)
-        exchange = Exchange(self.host, self.queue, self._completed(asked), self.ping, ahead=is_chat(request))
+        exchange = QueuedAnswer(self.host, self.queue, self._completed(asked), self.ping, ahead=is_chat(request))
         try:
             if not asked.stream:
                 return await self._whole(kind, exchange, request)
@@ -149,21 +149,21 @@ class Site:
             exchange.close()
             raise
 
-    def _check_limit(self, asked: Asked) -> None:
+    def _check_limit(self, asked: CompletionRequest) -> None:
         limit, ready = asked.request.max_tokens, self.host.ready
         if limit is not None and ready is not None and limit > ready.model.context_max:
             context = ready.model.context_max
             message = f"'{asked.limit_field}' is {limit:,}, more than the context of {context:,} tokens."
             raise RequestRefused(400, message, parameter=asked.limit_field, code="out_of_range")
 
-    def _completed(self, asked: Asked) -> Asked:
+    def _completed(self, asked: CompletionRequest) -> CompletionRequest:
         """The request with the options that the server's user set, and the model's own, beneath its own."""
         own = self.host.ready.model.sampling if self.host.ready is not None else {}
         sampling = self.served.sampling(asked.request.sampling, convert(own, SamplingOptions))
         limit = asked.request.max_tokens or self.served.max_tokens
         return replace(asked, request=replace(asked.request, sampling=sampling, max_tokens=limit))
 
-    async def _whole(self, kind: Kind, exchange: Exchange, request: Request) -> Response:
+    async def _whole(self, kind: Kind, exchange: QueuedAnswer, request: Request) -> Response:
         async with watched(request.receive, exchange.close):
             async for _ in exchange.turn():
                 pass
@@ -175,7 +175,7 @@ class Site:
                 raise RequestRefused(400, "The client has left.", code="gone")
             return Json(reply.whole())
 
-    async def _lines(self, kind: Kind, exchange: Exchange) -> AsyncIterator[bytes]:
+    async def _lines(self, kind: Kind, exchange: QueuedAnswer) -> AsyncIterator[bytes]:
         """The stream's lines. An error before the first is raised, and one after it is an event."""
         begun = False
         try:
@@ -190,7 +190,7 @@ class Site:
                 raise
             yield data(fault.body)
 
-    async def _events(self, kind: Kind, exchange: Exchange) -> AsyncIterator[bytes]:
+    async def _events(self, kind: Kind, exchange: QueuedAnswer) -> AsyncIterator[bytes]:
         reply = None
         async for event in exchange.events():
             if reply is None:
@@ -207,11 +207,11 @@ class Site:
                         yield data(chunk)
                     yield DONE
 
-    def _reply(self, kind: Kind, exchange: Exchange) -> Reply:
+    def _reply(self, kind: Kind, exchange: QueuedAnswer) -> ReplyWriter:
         assert self.host.ready is not None
-        return Reply(kind, exchange.asked, self.host.ready, exchange.spec, self.served.name)
+        return ReplyWriter(kind, exchange.asked, self.host.ready, exchange.spec, self.served.name)
 
-    def _take(self, reply: Reply, event: AnyEvent) -> None:
+    def _take(self, reply: ReplyWriter, event: AnyEvent) -> None:
         """Adds the event; RequestRefused if the answer ended with an error."""
         if isinstance(event, Failure):
             self.totals.answers["error"] += 1
@@ -255,7 +255,7 @@ async def led_by(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 
 def make_app(
-    site: Site, rules: Rules, lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None
+    site: Site, rules: AccessRules, lifespan: Callable[[Starlette], AbstractAsyncContextManager[None]] | None = None
 ) -> ASGIApp:
     """The server as an ASGI application, behind its guard."""
     reads = {

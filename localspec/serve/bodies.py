@@ -52,7 +52,7 @@ class SpecFields(Wire, frozen=True):
     tokens: bool = False
 
 
-class Part(Wire, frozen=True):
+class ContentPart(Wire, frozen=True):
     """A part of a message's content."""
 
     type: str
@@ -61,7 +61,7 @@ class Part(Wire, frozen=True):
 
 class ChatMessage(Wire, frozen=True):
     role: str
-    content: str | list[Part] | None = None
+    content: str | list[ContentPart] | None = None
     tool_calls: Any = None
     function_call: Any = None
 
@@ -77,7 +77,7 @@ else:  # ranges are checked later, for a message that says them
     )
 
 
-class Body(SamplingBody, frozen=True, kw_only=True):
+class RequestBody(SamplingBody, frozen=True, kw_only=True):
     """What both kinds of request have."""
 
     model: str | None = None
@@ -94,7 +94,7 @@ class Body(SamplingBody, frozen=True, kw_only=True):
     presence_penalty: float | None = None
 
 
-class ChatBody(Body, frozen=True, kw_only=True):
+class ChatBody(RequestBody, frozen=True, kw_only=True):
     messages: Annotated[list[ChatMessage], msgspec.Meta(min_length=1, max_length=MOST_MESSAGES)]
     max_completion_tokens: int | None = None
     logprobs: bool | None = None
@@ -109,7 +109,7 @@ class ChatBody(Body, frozen=True, kw_only=True):
     web_search_options: Any = None
 
 
-class CompletionBody(Body, frozen=True, kw_only=True):
+class CompletionBody(RequestBody, frozen=True, kw_only=True):
     prompt: str | list[Any]
     logprobs: Likeliest | None = None
     echo: bool | None = None
@@ -117,7 +117,7 @@ class CompletionBody(Body, frozen=True, kw_only=True):
     best_of: int | None = None
 
 
-class Speculation(msgspec.Struct, frozen=True):
+class SpeculationBody(msgspec.Struct, frozen=True):
     """How a request asks to speculate; None: as the server does."""
 
     mode: Mode | None = None
@@ -125,7 +125,7 @@ class Speculation(msgspec.Struct, frozen=True):
 
     def over(self, usual: SpecOptions) -> SpecOptions | None:
         """The server's usual way with what the request says of it; None where it says nothing."""
-        if self == Speculation():
+        if self == SpeculationBody():
             return None
         if self.mode == "off":
             return SpecOptions("off")
@@ -135,7 +135,7 @@ class Speculation(msgspec.Struct, frozen=True):
         return usual if self.mode is None else SpecOptions(self.mode, k)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class CompletionRequest(msgspec.Struct, frozen=True):
     """A request that can be answered. `model` as it was named; `limit_field`: the field that has its max_tokens."""
 
     request: GenerateRequest
@@ -144,7 +144,7 @@ class Asked(msgspec.Struct, frozen=True):
     include_usage: bool = False
     timings_per_token: bool = False
     tokens: bool = False
-    speculation: Speculation = Speculation()
+    speculation: SpeculationBody = SpeculationBody()
     limit_field: str = "max_tokens"
 
 
@@ -174,11 +174,11 @@ NEVER_MIND: dict[str, tuple[Test, str]] = {  # what each of these may be, and wh
     "suffix": (nothing, "text is continued, not filled in."),
 }
 
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=RequestBody)
 CHAT, COMPLETION = msgspec.json.Decoder(ChatBody), msgspec.json.Decoder(CompletionBody)
 
 
-def chat_request(content: bytes) -> Asked:
+def chat_request(content: bytes) -> CompletionRequest:
     """The request in the body of a chat completion; RequestRefused names the field that is wrong."""
     body = decoded(CHAT, content)
     messages = tuple(read_message(message, index) for index, message in enumerate(body.messages))
@@ -195,7 +195,7 @@ def chat_request(content: bytes) -> Asked:
     return msgspec.structs.replace(asked(body, request), limit_field=named)
 
 
-def completion_request(content: bytes) -> Asked:
+def completion_request(content: bytes) -> CompletionRequest:
     """The request in the body of a completion."""
     body = decoded(COMPLETION, content)
     limit = checked_limit("max_tokens", body.max_tokens)
@@ -228,11 +228,11 @@ def wrong(fault: str) -> RequestRefused:
     return RequestRefused(400, message[:500], parameter=field or None, code="wrong_type")
 
 
-def asked(body: Body, request: GenerateRequest) -> Asked:
+def asked(body: RequestBody, request: GenerateRequest) -> CompletionRequest:
     stops = (body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ())
     request = msgspec.structs.replace(request, stop=tuple(filter(None, stops)), sampling=sampling_of(body))
     spec = body.localspec or SpecFields()
-    return Asked(
+    return CompletionRequest(
         request,
         model=body.model,
         stream=bool(body.stream),
@@ -243,7 +243,7 @@ def asked(body: Body, request: GenerateRequest) -> Asked:
     )
 
 
-def sampling_of(body: Body) -> SamplingOptions:
+def sampling_of(body: RequestBody) -> SamplingOptions:
     given = {name: value for name in SAMPLING_FIELDS if (value := getattr(body, name)) is not None}
     for name, value in given.items():
         if not SAMPLING_FIELDS[name].takes(value):
@@ -252,9 +252,9 @@ def sampling_of(body: Body) -> SamplingOptions:
     return SamplingOptions(**given)
 
 
-def speculation_of(spec: SpecFields) -> Speculation:
+def speculation_of(spec: SpecFields) -> SpeculationBody:
     try:
-        return Speculation(spec.spec, None if spec.k is None else draft_length(spec.k))
+        return SpeculationBody(spec.spec, None if spec.k is None else draft_length(spec.k))
     except UsageError:
         reason = "'localspec.k' must be auto, heuristic, or a whole number from 0 to 16."
         raise RequestRefused(400, reason, parameter="localspec.k", code="out_of_range") from None
@@ -306,7 +306,7 @@ def content_of(message: ChatMessage, where: str) -> str:
             return "".join(text_of(part, f"{where}.content[{index}]") for index, part in enumerate(parts))
 
 
-def text_of(part: Part, where: str) -> str:
+def text_of(part: ContentPart, where: str) -> str:
     if part.type != "text":
         raise unsupported(f"{where}.type", "a message's parts are text.")
     if part.text is None:

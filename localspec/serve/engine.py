@@ -31,7 +31,7 @@ UNLOADED = Notice(
 )
 
 
-class Engine(Protocol):
+class ServedEngine(Protocol):
     """What the server needs of an engine, wherever it runs."""
 
     def start(self) -> None: ...
@@ -41,10 +41,10 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-class Answer:
+class ServedAnswer:
     """One answer under way, by its number. `over` is called once, when its slot is free again."""
 
-    def __init__(self, engine: Engine, number: int, over: Callable[[], object]) -> None:
+    def __init__(self, engine: ServedEngine, number: int, over: Callable[[], object]) -> None:
         self._engine, self.number, self._over = engine, number, over
         self._events: asyncio.Queue[AnyEvent | None] = asyncio.Queue()
         self.is_over = False
@@ -72,7 +72,7 @@ class Host:
 
     def __init__(
         self,
-        make: Callable[[], Engine],
+        make: Callable[[], ServedEngine],
         *,
         ttl: float | None = None,
         changed: Callable[[], object] = lambda: None,
@@ -87,8 +87,8 @@ class Host:
         self.failure = ENDED
         self.starts = 0
         self.settled = asyncio.Event()
-        self._engine: Engine | None = None
-        self._answers: dict[int, Answer] = {}  # under way, by number
+        self._engine: ServedEngine | None = None
+        self._answers: dict[int, ServedAnswer] = {}  # under way, by number
         self._idle: asyncio.TimerHandle | None = None
         self.until: float | None = None  # when it is unloaded, if nothing is asked
         self._is_fragile = False  # it was loaded because it had died, and has answered nothing since
@@ -123,12 +123,12 @@ class Host:
         """How many answers the engine writes at once, as far as that is known."""
         return self.ready.parallel if self.ready is not None else 1
 
-    def ask(self, request: GenerateRequest, over: Callable[[], object]) -> Answer:
+    def ask(self, request: GenerateRequest, over: Callable[[], object]) -> ServedAnswer:
         """Starts an answer; RequestRefused where the model could not be loaded."""
         if self.state != "ready" or self._engine is None:
             raise not_loaded(self.failure)
         self._stay()
-        answer = Answer(self._engine, self._engine.ask(request), over)
+        answer = ServedAnswer(self._engine, self._engine.ask(request), over)
         self._answers[answer.number] = answer
         return answer
 
@@ -150,7 +150,7 @@ class Host:
         loop = asyncio.get_running_loop()
         Thread(target=read, args=(engine, loop, self._receive), name="engine", daemon=True).start()
 
-    def _receive(self, engine: Engine, event: AnyEvent | None, number: int | None = None) -> None:
+    def _receive(self, engine: ServedEngine, event: AnyEvent | None, number: int | None = None) -> None:
         """Takes an event in the loop; those of an engine that was replaced are ignored."""
         if engine is not self._engine:
             return
@@ -233,7 +233,7 @@ class Host:
             self._idle = None
 
 
-def read(engine: Engine, loop: asyncio.AbstractEventLoop, receive: Callable[..., None]) -> None:
+def read(engine: ServedEngine, loop: asyncio.AbstractEventLoop, receive: Callable[..., None]) -> None:
     """Runs in a thread: starts the engine and hands its events to the loop, then None."""
 
     def push(event: AnyEvent | None, number: int | None = None) -> None:

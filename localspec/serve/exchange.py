@@ -13,22 +13,24 @@ from msgspec.structs import replace
 
 from localspec.core.events import AnyEvent, Loading, SpecCard
 from localspec.core.requests import SpecOptions
-from localspec.serve.bodies import Asked
-from localspec.serve.engine import Answer, Host
+from localspec.serve.bodies import CompletionRequest
+from localspec.serve.engine import Host, ServedAnswer
 from localspec.serve.queue import Queue, Ticket
 
 PING = 15.0  # seconds of silence after which a proxy might close the line
 
 
-class Exchange:
+class QueuedAnswer:
     """Joins the queue when it is made, `ahead` of others for a chat: RequestRefused while the model loads, or where the
     queue is full."""
 
-    def __init__(self, host: Host, queue: Queue, asked: Asked, ping: float = PING, *, ahead: bool = False) -> None:
+    def __init__(
+        self, host: Host, queue: Queue, asked: CompletionRequest, ping: float = PING, *, ahead: bool = False
+    ) -> None:
         host.check_loaded()
         self._host, self.asked, self._ping = host, asked, ping
         self._ticket: Ticket = queue.join(ahead=ahead)
-        self._answer: Answer | None = None
+        self._answer: ServedAnswer | None = None
 
     @property
     def is_next(self) -> bool:

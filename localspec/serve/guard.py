@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from localspec.serve.faults import RequestRefused
 from localspec.serve.replies import refusal
-from localspec.serve.security import Rules, allowed_origin, check, cors_headers, has_key, preflight_headers
+from localspec.serve.security import AccessRules, allowed_origin, check, cors_headers, has_key, preflight_headers
 
 HAS_KEY = "localspec.has_key"  # in a request's scope: whether it has the key, or needs none
 
@@ -22,7 +22,7 @@ HAS_KEY = "localspec.has_key"  # in a request's scope: whether it has the key, o
 class Guard:
     """`refused` is called with the status of all that it refuses."""
 
-    def __init__(self, app: ASGIApp, rules: Rules, refused: Callable[[int], object]) -> None:
+    def __init__(self, app: ASGIApp, rules: AccessRules, refused: Callable[[int], object]) -> None:
         self._app, self._rules, self._refused = app, rules, refused
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -13,7 +13,7 @@ MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 THEIRS, OURS = "llamacpp:", "localspec:"
 
 
-class Totals:
+class AnswerTotals:
     """Sums over all answers; of an answer whose client left, too."""
 
     def __init__(self) -> None:

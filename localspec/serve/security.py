@@ -25,7 +25,7 @@ PREFLIGHT_SECONDS = "600"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AccessRules:
     """`hosts`: names beside those of this machine; `origins`: of web pages that may ask; `key`: that clients need."""
 
     hosts: frozenset[str] = frozenset()
@@ -33,7 +33,7 @@ class Rules:
     key: str | None = None
 
 
-def check(rules: Rules, method: str, path: str, headers: Headers) -> None:
+def check(rules: AccessRules, method: str, path: str, headers: Headers) -> None:
     """RequestRefused for what must not reach the server, in the order of what gives away least."""
     found = list(headers)
     check_framing(found)
@@ -58,7 +58,7 @@ def values(headers: Headers, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in headers if key == name]
 
 
-def check_host(rules: Rules, hosts: list[str]) -> str:
+def check_host(rules: AccessRules, hosts: list[str]) -> str:
     """The Host as it was sent, if its name is one of ours. The port is not compared: it stops no attack, and would
     break a tunnel."""
     if len(hosts) != 1:
@@ -75,7 +75,7 @@ def host_name(host: str) -> str:
     return found["name"].lower().removesuffix(".") if found else ""
 
 
-def check_origin(rules: Rules, origins: list[str], host: str) -> None:
+def check_origin(rules: AccessRules, origins: list[str], host: str) -> None:
     """Refuses other web pages, and those that hide where they are from; a page of this server's own may ask."""
     own = {f"http://{host}".lower(), f"https://{host}".lower()}
     for origin in origins:
@@ -84,7 +84,7 @@ def check_origin(rules: Rules, origins: list[str], host: str) -> None:
             raise RequestRefused(403, message, code="origin")
 
 
-def has_key(rules: Rules, headers: Headers) -> bool:
+def has_key(rules: AccessRules, headers: Headers) -> bool:
     """Whether a request has the key, or needs none."""
     given = values(headers, b"authorization")
     scheme, _, sent = given[0].partition(" ") if len(given) == 1 else ("", "", "")
@@ -93,7 +93,7 @@ def has_key(rules: Rules, headers: Headers) -> bool:
     )
 
 
-def check_key(rules: Rules, headers: Headers) -> None:
+def check_key(rules: AccessRules, headers: Headers) -> None:
     if not has_key(rules, headers):
         message = "The key is missing or wrong. Send it as: Authorization: Bearer KEY"
         scheme = {"www-authenticate": "Bearer"}
@@ -105,7 +105,7 @@ def check_content_type(given: list[str]) -> None:
         raise RequestRefused(415, f"The body must be {JSON}.", code="content_type")
 
 
-def allowed_origin(rules: Rules, headers: Headers) -> str | None:
+def allowed_origin(rules: AccessRules, headers: Headers) -> str | None:
     """The origin that --cors lets ask, if the request has one; only then are there CORS headers."""
     origins = values(headers, b"origin")
     return origins[0] if len(origins) == 1 and origins[0].lower() in rules.origins else None

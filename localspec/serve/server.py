@@ -20,11 +20,11 @@ from localspec.core.errors import UsageError, error_of
 from localspec.core.events import AnyEvent, Failure, Notice, SpecCard
 from localspec.serve import registry
 from localspec.serve.app import Served, Site, make_app
-from localspec.serve.engine import Engine, Host
+from localspec.serve.engine import Host, ServedEngine
 from localspec.serve.http_server import Server, address_of, allow_files, bind, make_server
 from localspec.serve.queue import Queue
 from localspec.serve.registry import Running
-from localspec.serve.security import LOCAL_NAMES, Rules, host_name, is_host, is_loopback, is_wildcard
+from localspec.serve.security import LOCAL_NAMES, AccessRules, host_name, is_host, is_loopback, is_wildcard
 
 PORT = 11535
 STOPPING = Notice("info", "stopping", "The server is stopped.")
@@ -32,12 +32,12 @@ NOTED_EVERY = 0.2  # seconds, at most
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class BindAddress:
     host: str = "127.0.0.1"
     port: int = PORT
 
 
-def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...], key: str | None) -> Rules:
+def rules_of(address: BindAddress, hosts: tuple[str, ...], origins: tuple[str, ...], key: str | None) -> AccessRules:
     """The rules that were asked for; UsageError where others could reach the server without a key."""
     if not is_host(address.host):
         raise UsageError(f"'{address.host[:100]}' is not an address.", hint="Use --host 127.0.0.1.")
@@ -49,10 +49,10 @@ def rules_of(address: Address, hosts: tuple[str, ...], origins: tuple[str, ...],
         if origin in ("*", "null") or "://" not in origin or origin.count("/") != 2:
             raise UsageError(f"'{origin[:100]}' is not an origin.", hint="Give one as http://localhost:3000.")
     own = set() if is_wildcard(address.host) else {host_name(bracketed(address.host))}
-    return Rules(frozenset(names | own) - LOCAL_NAMES - {""}, frozenset(map(str.lower, origins)), key)
+    return AccessRules(frozenset(names | own) - LOCAL_NAMES - {""}, frozenset(map(str.lower, origins)), key)
 
 
-def reached_at(rules: Rules, address: str) -> Rules:
+def reached_at(rules: AccessRules, address: str) -> AccessRules:
     """The rules for a server that is announced with this address, which is then a host of its own."""
     name = host_name(re.sub("%[^]]*", "", address.removeprefix("http://")))  # clients send no zone of an IPv6 address
     return dataclasses.replace(rules, hosts=(rules.hosts | {name}) - LOCAL_NAMES)
@@ -111,15 +111,15 @@ def speculation_words(spec: SpecCard) -> str:
 class Serving:
     """What is served: `make` makes an engine for every load, and `ttl` seconds without a request unload it."""
 
-    make: Callable[[], Engine]
+    make: Callable[[], ServedEngine]
     served: Served
-    rules: Rules
+    rules: AccessRules
     ttl: float | None = None
 
 
 def serve(
     serving: Serving,
-    address: Address,
+    address: BindAddress,
     listening: Callable[[str], object],
     seen: Callable[[AnyEvent], object] = lambda _: None,
 ) -> None:

@@ -31,7 +31,7 @@ from localspec.core.whole_file import write_whole
 from localspec.history import NewChat, OpenChat
 from localspec.tui.chat.recorder import HistoryRecorder, Noticed
 from localspec.tui.contrast import legible
-from localspec.tui.control.feed import Engine
+from localspec.tui.control.feed import ChatEngine
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys.ids import known_ids
 from localspec.tui.keys.key_names import KeyedApp
@@ -42,10 +42,10 @@ from localspec.tui.screens.size_notice import TooSmall
 from localspec.tui.screens.theme_picker import ThemePicker
 from localspec.tui.terminal.collector import collect_at_rest
 from localspec.tui.terminal.terminal_app import TerminalApp
-from localspec.tui.themes import Look, colours, look, unknown
+from localspec.tui.themes import ThemeChoice, colours, look, unknown
 
 NO_SCREENS = ("", "dumb", "unknown")
-NO_LOOK = Look()
+NO_LOOK = ThemeChoice()
 NO_SUSPENDING = "The chat cannot be suspended here."
 ENDS = [number for number in signal.Signals if number.name in {"SIGTERM", "SIGHUP"}]  # Windows has no SIGHUP
 NO_WARNINGS = "ignore::UserWarning"
@@ -67,13 +67,13 @@ class ChatApp(TerminalApp, KeyedApp):
 
     def __init__(
         self,
-        make_engine: Callable[[], Engine],
+        make_engine: Callable[[], ChatEngine],
         system: str | None = None,
         *,
         recorder: HistoryRecorder | None = None,
         past: OpenChat | None = None,
         tuning: Tuning | None = None,
-        looks: Look = NO_LOOK,
+        looks: ThemeChoice = NO_LOOK,
     ) -> None:
         start_tracker()
         self.tuning = tuning or Tuning()  # its colours are asked for below
@@ -225,7 +225,7 @@ def run(  # noqa: PLR0913 - what the command line says of a screen
     theme: str | None = None,
     inline: bool = False,
     notices: tuple[Notice, ...] = (),
-    make_engine: Callable[[], Engine] | None = None,
+    make_engine: Callable[[], ChatEngine] | None = None,
 ) -> int:
     """Chat until the user leaves, going on with `past` if there is one. The exit code is a failed start's, else 0.
     `inline`: below the shell's last line, where the end of the chat stays. `make_engine`: of a server; None for the

@@ -47,7 +47,7 @@ COLOURS = [name for name in ThemeFile.__struct_fields__ if name in Theme.__datac
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class ThemeChoice:
     """The theme to begin with, the user's own to choose from, and what was wrong with others."""
 
     theme: str = DEFAULT
@@ -55,7 +55,7 @@ class Look:
     notices: tuple[Notice, ...] = ()
 
 
-def look(config: Config, asked: str | None, folder: Path) -> Look:
+def look(config: Config, asked: str | None, folder: Path) -> ThemeChoice:
     """`asked` must be there; a remembered one may have gone."""
     themes, notices = user_themes(folder)
     names = theme_names(themes)
@@ -65,7 +65,7 @@ def look(config: Config, asked: str | None, folder: Path) -> Look:
     if chosen not in names:
         notices.append(Notice("warning", "theme", f"Theme '{chosen}' no longer exists.", "Choose another: /theme."))
         chosen = DEFAULT
-    return Look(chosen, tuple(themes), tuple(notices))
+    return ThemeChoice(chosen, tuple(themes), tuple(notices))
 
 
 def check_theme(asked: str, names: Sequence[str]) -> None:

@@ -27,7 +27,7 @@ from localspec.models.catalog import Entry
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.prompt_sandbox import opening_of
 from localspec.models.sandbox_process import opened
-from localspec.runtime.local_models import UNREADABLE, shelved
+from localspec.runtime.local_models import UNREADABLE, listed_model
 from tests.support.tokenizers import CHATML, CONFIG, entry, gpt2_like, safetensors_bytes, tiny_weights, write_snapshot
 
 pytestmark = pytest.mark.heavy
@@ -385,7 +385,7 @@ def test_one_that_is_broken_never_costs_the_list_of_models(family: str, folder: 
     file, odd = folder / "config.json", [*ODD, ["full_attention"] * 2, ["other"], {"rope_theta": None}]
     for key, value in [("vocab_size", 16), *itertools.product(sorted(READ), odd)]:
         file.write_text(json.dumps({**whole, key: value}))
-        listed = shelved("tiny", here, 1 << 40)
+        listed = listed_model("tiny", here, 1 << 40)
         assert listed.fit != UNREADABLE or (key, value) != ("vocab_size", 16)
 
 

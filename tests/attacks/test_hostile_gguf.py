@@ -31,7 +31,7 @@ from localspec.models.checkpoint import open_snapshot
 from localspec.models.gguf.config import ACTED_ON, read_config, read_generation, stored_as
 from localspec.models.gguf.header import read_gguf
 from localspec.models.gguf.reading import MAX_BYTES, MAX_NUMBERS, MAX_STRINGS
-from localspec.runtime.local_models import UNREADABLE, shelved
+from localspec.runtime.local_models import UNREADABLE, listed_model
 from tests.support.gguf_files import save_pair
 
 pytestmark = pytest.mark.heavy
@@ -317,7 +317,7 @@ def test_random_bytes_for_weights_are_a_model_or_a_sentence(tmp_path: Path):
 
 def test_the_picker_lists_a_broken_one_as_such(tmp_path: Path):
     file = save(tmp_path, ATTACKS["one over another"][0])
-    assert shelved("it", Catalog.load().resolve(str(file)), 10**9).fit == UNREADABLE
+    assert listed_model("it", Catalog.load().resolve(str(file)), 10**9).fit == UNREADABLE
 
 
 ANY = (0, 1, 3, -1, (1 << 64) - 1, NAN, INF, -1.0, 0.0, 1e300, "", "yarn", (1, 2), ("a",), True)

@@ -27,7 +27,7 @@ from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
 from localspec.models.catalog import Entry
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime.local_models import UNREADABLE, shelved
+from localspec.runtime.local_models import UNREADABLE, listed_model
 from tests.support.models import save_snapshot
 from tests.support.prequantised import STYLES, compressed, group, ints, store_folder
 from tests.support.tokenizers import gpt2_like
@@ -227,4 +227,4 @@ def test_the_picker_lists_it_and_does_not_end(made: Callable[[str], Path], tmp_p
     tensors = load_file(folder / "model.safetensors")
     drop("scales")(tensors)
     save_file(tensors, folder / "model.safetensors")
-    assert shelved("it", Entry("it", "it", folder), 1 << 40).fit == UNREADABLE
+    assert listed_model("it", Entry("it", "it", folder), 1 << 40).fit == UNREADABLE

@@ -16,7 +16,7 @@ from localspec.core.requests import Message
 from localspec.models import sandbox
 from localspec.models.chat_template import ChatTemplate
 from localspec.models.sandbox import Sandbox
-from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
+from localspec.models.sandbox_jobs import EncodeChat, Ids, OpenPrompter, PrompterOpened, TokenizerText
 from tests.support.tokenizers import gpt2_like
 
 pytestmark = pytest.mark.heavy
@@ -147,7 +147,7 @@ def test_a_template_that_fails_or_swells_ends_in_one_sentence(
 
 def answer(box: Sandbox, source: str) -> Ids:
     tokenizer = TokenizerText(gpt2_like().to_str(), "tokenizer.json")
-    box.ask(OpenPrompter(tokenizer, "tiny", source, {}), Opened)
+    box.ask(OpenPrompter(tokenizer, "tiny", source, {}), PrompterOpened)
     return box.ask(EncodeChat((Message("user", "hello"),), None), Ids)
 
 

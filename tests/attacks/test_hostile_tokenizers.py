@@ -15,7 +15,7 @@ from localspec.core.requests import Message
 from localspec.models import sandbox
 from localspec.models.checkpoint import parse_tokenizer
 from localspec.models.sandbox import Sandbox, compare_tokenizers
-from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
+from localspec.models.sandbox_jobs import EncodeChat, Ids, OpenPrompter, PrompterOpened, TokenizerText
 from tests.support.tokenizers import CHATML, gpt2_like
 
 pytestmark = pytest.mark.heavy
@@ -100,7 +100,7 @@ def box() -> Sandbox:
 
 def ask(box: Sandbox, text: str) -> Ids:
     job = OpenPrompter(TokenizerText(text, "m/tokenizer.json", 500), "tiny", CHATML, {})
-    box.ask(job, Opened)
+    box.ask(job, PrompterOpened)
     return box.ask(EncodeChat((Message("user", QUESTION),), None), Ids)
 
 

@@ -19,9 +19,9 @@ from localspec.bench import drafters, plots, progress, transformers_peer
 from localspec.bench.drafters import usable
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure
-from localspec.bench.prompts import KINDS, QUESTIONS, Prompt, prompts_for
-from localspec.bench.report import Key, Report, Run, Way, same
-from localspec.bench.transformers_peer import Mode
+from localspec.bench.prompts import KINDS, QUESTIONS, BenchPrompt, prompts_for
+from localspec.bench.report import BenchReport, Key, TimedRun, Way, same
+from localspec.bench.transformers_peer import PeerMode
 from localspec.cli.main import main
 from localspec.core import processor
 from localspec.core.calibration import remember
@@ -38,7 +38,7 @@ from tests.support.tokenizers import CHATML, gpt2_like, wordpiece_like
 pytestmark = pytest.mark.heavy
 
 MODULE = sys.modules[measure.__module__]  # the package has a function of this name
-TWO = tuple(Prompt("guide", question) for question in QUESTIONS[:2])
+TWO = tuple(BenchPrompt("guide", question) for question in QUESTIONS[:2])
 STATS = Stats(predicted_n=8, predicted_ms=4.0, read_bytes=12_000_000, bandwidth_peak_gbs=33.0, plain_rounds=8)
 
 
@@ -53,18 +53,18 @@ class Scripted:
     fault: str = ""
     notes: list[str] = field(default_factory=list)
 
-    def answer(self, question: str, max_tokens: int) -> Run:
+    def answer(self, question: str, max_tokens: int) -> TimedRun:
         self.log.append((self.way.name, question))
         self.last -= 1
         self.fault = "" if self.last >= 0 else "It fell."
-        return Run((1,) * max_tokens, 1.0)
+        return TimedRun((1,) * max_tokens, 1.0)
 
 
 def way(name: str, quant: str = "fp32", engine: str = "localspec", kind: str = "") -> Way:
     return Way(name, "0", quant, kind or name, engine)
 
 
-def turns(names: str, repeats: int) -> tuple[list[list[tuple[str, str]]], dict[str, dict[Key, Run]]]:
+def turns(names: str, repeats: int) -> tuple[list[list[tuple[str, str]]], dict[str, dict[Key, TimedRun]]]:
     """Who was asked what, a list for the warm-up and one for every turn; and the runs."""
     log: list[tuple[str, str]] = []
     runs = interleave([Scripted(way(name), log) for name in names], 8, repeats, lambda _share: None)
@@ -101,13 +101,13 @@ def test_who_falls_is_asked_no_more_and_has_no_runs():
     assert [name for name, _ in log].count("fallen") == 4
 
 
-def timed(*seconds: float, stats: Stats | None = None, ids: int = 8) -> dict[Key, Run]:
-    return {(place, 0): Run(tuple(range(ids)), took, stats) for place, took in enumerate(seconds)}
+def timed(*seconds: float, stats: Stats | None = None, ids: int = 8) -> dict[Key, TimedRun]:
+    return {(place, 0): TimedRun(tuple(range(ids)), took, stats) for place, took in enumerate(seconds)}
 
 
-def report(runs: dict[str | Way, dict[Key, Run]], **more: Any) -> Report:
+def report(runs: dict[str | Way, dict[Key, TimedRun]], **more: Any) -> BenchReport:
     ways = {one if isinstance(one, Way) else way(one): found for one, found in runs.items()}
-    return Report("tiny", "fp32", 8, 1, {"cores": "2"}, ways, **more)
+    return BenchReport("tiny", "fp32", 8, 1, {"cores": "2"}, ways, **more)
 
 
 def test_speeds_are_medians_with_the_median_deviation():
@@ -127,7 +127,7 @@ def test_acceptance_and_tokens_per_round_are_of_all_answers_together():
     """A short answer counts for less: 1 of 2 and 9 of 10 make 10 of 12."""
     short = Stats(predicted_n=2, draft_n_accepted=1, draft_n_rejected=1, draft_rounds=1)
     long = Stats(predicted_n=14, draft_n_accepted=9, draft_n_rejected=1, draft_rounds=3, plain_rounds=1)
-    runs = {(0, 0): Run((1,), 1.0, short), (1, 0): Run((1,), 1.0, long)}
+    runs = {(0, 0): TimedRun((1,), 1.0, short), (1, 0): TimedRun((1,), 1.0, long)}
     row = report({"plain": runs}).rows()[0]
     assert (row.acceptance, row.tokens_per_round) == (10 / 12, 16 / 5)
 
@@ -155,12 +155,12 @@ def test_bandwidth_is_the_median_beside_the_machines_best():
 def test_same_names_the_first_place_that_differs_and_an_end_is_one(
     left: tuple[int, ...], right: tuple[int, ...], said: str
 ):
-    assert same({(0, 0): Run(left, 1.0)}, {(0, 0): Run(right, 1.0)}) == said
+    assert same({(0, 0): TimedRun(left, 1.0)}, {(0, 0): TimedRun(right, 1.0)}) == said
 
 
 def test_same_counts_answers_and_names_the_earliest_difference():
-    plain = {(place, 0): Run((1, 2, 3), 1.0) for place in range(3)}
-    other = {(0, 0): Run((1, 2, 4), 1.0), (1, 0): Run((1, 2, 3), 1.0), (2, 0): Run((1, 5, 3), 1.0)}
+    plain = {(place, 0): TimedRun((1, 2, 3), 1.0) for place in range(3)}
+    other = {(0, 0): TimedRun((1, 2, 4), 1.0), (1, 0): TimedRun((1, 2, 3), 1.0), (2, 0): TimedRun((1, 5, 3), 1.0)}
     assert same(other, plain) == "1/3, first at 1"
 
 
@@ -260,7 +260,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
-def bench(model: Path | str, **given: Any) -> Report:
+def bench(model: Path | str, **given: Any) -> BenchReport:
     """On two questions, unless it is given others."""
     options = {name: given.pop(name) for name in ("formats", "against", "warn", "prompts") if name in given}
     asked = {"prompts": TWO, "max_tokens": 8, "repeats": 1, **options}
@@ -294,7 +294,7 @@ def test_a_model_that_cannot_roll_back_is_measured_plain_and_said_so(folder: Pat
 
 @pytest.mark.usefixtures("verified")
 def test_kinds_are_rows_with_speed_gain_and_acceptance_and_stand_in_json(folder: Path):
-    asked = (Prompt("chat", "hello there"), Prompt("code", "again"), Prompt("chat", "general"))
+    asked = (BenchPrompt("chat", "hello there"), BenchPrompt("code", "again"), BenchPrompt("chat", "general"))
     made = bench(folder / "tiny", draft="early-exit:1", k=2, prompts=asked)
     (head, _, chat, code) = [
         line for line in made.to_markdown().splitlines() if re.match(r"\| (tok/s|chat|code) |\|-", line)
@@ -561,10 +561,10 @@ def test_beside_the_guide_they_speculate_in_all_their_ways():
 def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Its early exit, when it fails, leaves the model with fewer layers."""
 
-    def broken(*_: object) -> list[Mode]:
-        return [Mode("assistant_early_exit 1", "early exit 1", arguments={"assistant_early_exit": "x"}), plain]
+    def broken(*_: object) -> list[PeerMode]:
+        return [PeerMode("assistant_early_exit 1", "early exit 1", arguments={"assistant_early_exit": "x"}), plain]
 
-    plain = Mode("plain", "plain", "0")
+    plain = PeerMode("plain", "plain", "0")
     monkeypatch.setattr(transformers_peer, "modes", broken)
     rows = bench(folder / "tiny", draft="early-exit:1", against="transformers", quant="fp32").rows()
     assert [row.method for row in rows[:3]] == ["plain", "early exit 1", "transformers plain"]

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from localspec.bench import proof
-from localspec.bench.prompts import Prompt
+from localspec.bench.prompts import BenchPrompt
 from localspec.bench.proof import EveryKind, prove
 from localspec.bench.proof_report import Difference, Proof, ProofRow
 from localspec.cli import proof as command
@@ -28,7 +28,7 @@ from tests.support.two_tongues import unigram
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("verified", "one_state_folder")]
 
-ASKED = (Prompt("chat", "hello there general"), Prompt("code", "there hello there hello there"))
+ASKED = (BenchPrompt("chat", "hello there general"), BenchPrompt("code", "there hello there hello there"))
 
 
 @pytest.fixture(scope="module")

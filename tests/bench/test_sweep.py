@@ -16,7 +16,7 @@ import pytest
 from localspec.bench import plots, sweep
 from localspec.bench.measure import measure
 from localspec.bench.plots import Curve, Point
-from localspec.bench.report import Report, Run, Way
+from localspec.bench.report import BenchReport, TimedRun, Way
 from localspec.cli.main import outcome
 from localspec.core import calibration
 from localspec.core.calibration import Calibration
@@ -27,7 +27,7 @@ from localspec.models.catalog import Catalog, DraftEntry
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import draft_choice
 from localspec.runtime.open import open_model, open_target
-from localspec.runtime.open_target import Opened, swept_key
+from localspec.runtime.open_target import OpenTarget, swept_key
 from tests.cli.test_cli import complaints
 
 GUIDE = LoadRequest.of("guide", quant="fp32", threads=1)
@@ -111,7 +111,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[sweep.Tried]]:
     """Nothing is timed: the speed-up of an early exit is highest at layer 3, and grows with the draft length."""
     asked: list[list[sweep.Tried]] = []
 
-    def figures(_opened: Opened, tried: list[sweep.Tried], *_: Any, **__: Any) -> Report:
+    def figures(_opened: OpenTarget, tried: list[sweep.Tried], *_: Any, **__: Any) -> BenchReport:
         asked.append(tried)
         return gains({(layer, k): (2 - abs(layer - 3) / 4) * (1 if k == "auto" else int(k) / 4) for layer, k in tried})
 
@@ -119,13 +119,13 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[sweep.Tried]]:
     return asked
 
 
-def gains(tried: dict[sweep.Tried, float], *, failed: tuple[int, ...] = ()) -> Report:
+def gains(tried: dict[sweep.Tried, float], *, failed: tuple[int, ...] = ()) -> BenchReport:
     """One answer of each way beside plain's, with these speed-ups; `failed`: exit layers."""
     ways = {place: Way(f"early exit {place[0]}", str(place[1]), "fp32") for place in tried}
-    runs = {Way("plain", "0", "fp32"): {(0, 0): Run((1,) * 16, 1.0)}}
-    runs |= {ways[place]: {(0, 0): Run((1,) * round(16 * gain), 1.0)} for place, gain in tried.items()}
+    runs = {Way("plain", "0", "fp32"): {(0, 0): TimedRun((1,) * 16, 1.0)}}
+    runs |= {ways[place]: {(0, 0): TimedRun((1,) * round(16 * gain), 1.0)} for place, gain in tried.items()}
     fell = frozenset(way for (layer, _), way in ways.items() if layer in failed)
-    return Report("guide", "fp32", 8, 1, {}, runs, fell)
+    return BenchReport("guide", "fp32", 8, 1, {}, runs, fell)
 
 
 @pytest.mark.parametrize(("failed", "best"), [((), "2"), ((2,), "3"), ((1, 2, 3), None)])
@@ -151,7 +151,7 @@ def test_draft_lengths_are_tried_at_the_best_exit_layer(measured: list[list[swee
     found = sweep.sweep(GUIDE, [sweep.axis("k=2:6:2"), sweep.axis("exit-layer=1:5:2")])
     assert measured[0] == [(1, "auto"), (3, "auto"), (5, "auto"), (2, "auto")], "the last is models.toml's"
     assert measured[1] == [(3, 2), (3, 4), (3, 6), (3, "auto")]
-    assert found.best == sweep.Best(3, 6, 3.0, remembered=True)
+    assert found.best == sweep.BestExit(3, 6, 3.0, remembered=True)
     ready = drain(open_model(GUIDE)).ready
     assert (ready.spec.kind, ready.spec.exit_layer, ready.spec.k) == ("early-exit", 3, 6)
     ready = drain(open_model(LoadRequest.of("guide", draft="early-exit:2", k=1, quant="fp32", threads=1))).ready
@@ -162,9 +162,9 @@ def test_one_setting_alone_keeps_the_other(measured: list[list[sweep.Tried]]):
     assert sweep.sweep(LoadRequest.of("guide", k=4, quant="fp32", threads=1), [sweep.axis("exit-layer=1:3")]).best
     assert measured.pop() == [(1, 4), (2, 4), (3, 4), (2, "auto")]
     asked = LoadRequest.of("guide", draft="early-exit:5", quant="fp32", threads=1)
-    assert sweep.sweep(asked, [sweep.axis("k=8:8")]).best == sweep.Best(5, 8, 3.0, remembered=True)
+    assert sweep.sweep(asked, [sweep.axis("k=8:8")]).best == sweep.BestExit(5, 8, 3.0, remembered=True)
     assert measured.pop() == [(5, 8), (3, 4)]
-    assert sweep.sweep(GUIDE, [sweep.axis("k=10:10")]).best == sweep.Best(5, 10, 3.75, remembered=True)
+    assert sweep.sweep(GUIDE, [sweep.axis("k=10:10")]).best == sweep.BestExit(5, 10, 3.75, remembered=True)
     assert measured.pop() == [(5, 10), (5, 8)], "where auto leaves since the sweep before"
 
 
@@ -172,7 +172,7 @@ def test_what_was_remembered_is_measured_too_and_stays_where_nothing_new_is_fast
     measured: list[list[sweep.Tried]],
 ):
     best = sweep.sweep(GUIDE, [sweep.axis("exit-layer=3:3")]).best
-    assert best == sweep.Best(3, "auto", 2.0, remembered=True)
+    assert best == sweep.BestExit(3, "auto", 2.0, remembered=True)
     found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=4:5")])
     assert measured[-1] == [(4, "auto"), (5, "auto"), (3, "auto")]
     assert found.best == best
@@ -196,14 +196,14 @@ def test_where_models_toml_has_another_drafter_auto_is_not_said_to_use_what_was_
 ):
     monkeypatch.setattr(Catalog, "resolve", lambda *_: replace(ENTRY, draft=draft))
     found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=3:3")])
-    assert found.best == sweep.Best(3, "auto", 2.0, remembered=False, overruled=True)
+    assert found.best == sweep.BestExit(3, "auto", 2.0, remembered=False, overruled=True)
     assert "--draft auto does not use it: models.toml has another drafter, or none" in found.sentence
 
 
 @pytest.mark.usefixtures("measured")
 def test_an_exit_layer_stays_found_where_no_draft_length_beats_plain():
     found = sweep.sweep(GUIDE, [sweep.axis("exit-layer=3:3"), sweep.axis("k=1:1")])
-    assert found.best == sweep.Best(3, "auto", 2.0, remembered=True)
+    assert found.best == sweep.BestExit(3, "auto", 2.0, remembered=True)
 
 
 @pytest.mark.usefixtures("measured")

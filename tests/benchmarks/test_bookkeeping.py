@@ -58,7 +58,7 @@ def test_what_the_policy_takes_is_counted(clock: Clock, monkeypatch: pytest.Monk
     assert min(gaps(measured())) >= LONG / 1000
 
 
-@pytest.mark.parametrize(("owner", "name"), [(Greedy, "accept"), (bookkeeping.Writer, "step")])
+@pytest.mark.parametrize(("owner", "name"), [(Greedy, "accept"), (bookkeeping.StepWriter, "step")])
 def test_what_sampling_and_text_take_is_not(owner: type, name: str, clock: Clock, monkeypatch: pytest.MonkeyPatch):
     clock.lengthen(monkeypatch, owner, name)
     times = measured()

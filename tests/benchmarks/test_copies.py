@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import copies
 from benchmarks.recorded import REWRITE, Recorded, recorded
-from localspec.engine.drafters.lookup import Text
+from localspec.engine.drafters.lookup import LookupText
 
 pytestmark = pytest.mark.heavy
 
@@ -15,7 +15,7 @@ SHORT = Recorded((5, 6, 7, 8, 9, 10), (11, 12, 13, 14, 15, 16, 17, 18))
 
 def test_an_answer_that_stands_elsewhere_is_written_from_there(monkeypatch: pytest.MonkeyPatch):
     """Every writer asserts that the recorded ids came."""
-    plain, again = copies.Task("chat", SHORT), copies.Task("retry", SHORT, (Text("branch", "", SHORT.answer),))
+    plain, again = copies.Task("chat", SHORT), copies.Task("retry", SHORT, (LookupText("branch", "", SHORT.answer),))
     monkeypatch.setattr(copies, "tasks", lambda: [plain, again])
     shown: list[float] = []
     report = copies.measure("tiny", "int8", 1, shown.append)

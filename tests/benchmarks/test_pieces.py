@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from functools import partial
 
 import pytest
 
 from benchmarks.pieces.__main__ import NAMES, Report
 from benchmarks.pieces.cuts import PARTS, PIECES, Instead, Without
+from benchmarks.pieces.played import TEXTS
 from benchmarks.program import run
+from benchmarks.timed_chat import Watched
+from localspec.tui.chat.repetition import Repetition
 
 CUTS = [cut for cuts in (PIECES | PARTS).values() for cut in cuts]
 
@@ -24,6 +29,13 @@ def test_what_is_taken_out_is_there():
                 assert set(cut.names) <= vars(cut.owner).keys()
             case Instead():
                 assert cut.name in vars(cut.owner)
+
+
+def test_an_answer_that_repeats_itself_is_written_to_its_end():
+    """The chat stops such an answer, and the frames after it would cost nothing."""
+    tokens = re.findall(r"\S+\s*", TEXTS["code"])
+    assert any(map(partial(Repetition().add, in_code=True), tokens))
+    assert not any(map(partial(Watched().add, in_code=True), tokens))
 
 
 def test_a_frame_of_25_ms_is_half_a_core():

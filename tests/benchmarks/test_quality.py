@@ -21,7 +21,7 @@ from benchmarks.rotation import orthogonal, rotated
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.cpu.formats import PackedFormat
 from localspec.loading.self_check.cpu_reference import stored
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 from localspec.loading.torch import assemble
 from training import corpus
 
@@ -72,7 +72,7 @@ def shapes(arch: Arch) -> dict[str, tuple[int, ...]]:
 
 
 def logits(model: Model) -> Tensor:
-    return assemble(model.arch, Memory(model.tensors), dtype=torch.float64, context=64).forward(IDS)
+    return assemble(model.arch, StateDictSource(model.tensors), dtype=torch.float64, context=64).forward(IDS)
 
 
 # --- the change of basis
@@ -175,7 +175,9 @@ def test_exact_weights_diverge_from_nothing_and_others_do():
 def test_only_the_positions_that_count_are_counted():
     """Perplexity of the rows from `first` on, by hand."""
     model = tiny()
-    rows = assemble(model.arch, Memory(model.tensors), dtype=torch.float32, context=64).forward(IDS[:-1]).double()
+    rows = (
+        assemble(model.arch, StateDictSource(model.tensors), dtype=torch.float32, context=64).forward(IDS[:-1]).double()
+    )
     losses = -rows.log_softmax(-1)[torch.arange(39), IDS[1:]]
     found = quality.Exact(model).figures("fp32", 0, quality.in_torch(model, held.exact(model)))
     assert found.perplexity == pytest.approx(losses[4:].mean().exp().item(), rel=1e-5)

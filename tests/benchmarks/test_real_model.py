@@ -16,8 +16,8 @@ import pytest
 from benchmarks import peers, real_model
 from benchmarks.program import run
 from localspec.bench.prompts import KINDS, PROMPTS
-from localspec.bench.report import PLAIN, Report, Run, Way, kind_table
-from localspec.bench.transformers_peer import Mode
+from localspec.bench.report import PLAIN, BenchReport, TimedRun, Way, kind_table
+from localspec.bench.transformers_peer import PeerMode
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.engine.drafters import table
 
@@ -26,12 +26,12 @@ EXIT = Way("early exit 7", "auto", "int8", "early exit")
 LLAMA = Way("llama.cpp plain", "0", "Q4_1", PLAIN, "llama.cpp")
 
 
-def runs(*seconds: float) -> dict[tuple[int, int], Run]:
+def runs(*seconds: float) -> dict[tuple[int, int], TimedRun]:
     """Ten tokens for each of the three prompts."""
-    return {(place, 0): Run((7,) * 10, took) for place, took in enumerate(seconds)}
+    return {(place, 0): TimedRun((7,) * 10, took) for place, took in enumerate(seconds)}
 
 
-FOUND = Report(
+FOUND = BenchReport(
     "real",
     "int8",
     10,
@@ -75,7 +75,7 @@ OURS_LOOKUP = Way("look-up", "auto", "int8", "look-up")
 LLAMA_LOOKUP = Way("llama.cpp look-up 2", "2", "Q4_1", "look-up", "llama.cpp")
 
 
-def beside(ours: Sequence[float], theirs: Sequence[float]) -> Report:
+def beside(ours: Sequence[float], theirs: Sequence[float]) -> BenchReport:
     """Look-ups with these seconds; ours in int4 is the slower one."""
     slow = {replace(way, quant="int4"): runs(8, 8, 8) for way in (OURS_PLAIN, OURS_LOOKUP)}
     return replace(FOUND, runs={**FOUND.runs, OURS_LOOKUP: runs(*ours), LLAMA_LOOKUP: runs(*theirs), **slow})
@@ -237,7 +237,7 @@ def test_llama_cpp_is_measured_plain_and_by_the_look_up_of_its_library(monkeypat
 
 def test_transformers_is_measured_plain_and_by_look_up_in_each_format(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(peers, "GgufCheckpoints", lambda _: None)
-    monkeypatch.setattr(peers, "modes", lambda *_: (Mode(PLAIN, PLAIN, "0"), Mode("found", "look-up")))
+    monkeypatch.setattr(peers, "modes", lambda *_: (PeerMode(PLAIN, PLAIN, "0"), PeerMode("found", "look-up")))
     monkeypatch.setattr(peers, "best", lambda make, counts: make(threads=counts[0]))
     found = peers.transformers(SimpleNamespace(target=SimpleNamespace(device="cpu")))  # type: ignore[arg-type]
     assert [(one.way.kind, one.way.quant) for one in found] == [

@@ -24,7 +24,7 @@ from benchmarks.survey.early_exit import Ours, Race, Theirs, contenders, table
 from benchmarks.survey.parts import Part, Survey
 from localspec.core.errors import UsageError
 from localspec.core.weight_formats import LISTED
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 from tests.benchmarks.test_shapes import Scripted
 
 pytestmark = pytest.mark.heavy
@@ -44,7 +44,7 @@ class Hours:
 
 
 def small(device: str = "cpu", watch: Watch | None = None) -> Survey:
-    return Survey("tiny", device, 1, Memory({}), watch or Watch())
+    return Survey("tiny", device, 1, StateDictSource({}), watch or Watch())
 
 
 # --- what it needs
@@ -206,7 +206,7 @@ def test_whatever_a_part_raises_is_what_its_line_says_and_the_others_go_on(monke
 
 @pytest.mark.slow
 def test_the_other_device_is_listed_as_unmeasured():
-    every = conduct(Survey("tiny", "cuda", 1, Memory({}), Watch()), Clock(0, Hours()), quiet)
+    every = conduct(Survey("tiny", "cuda", 1, StateDictSource({}), Watch()), Clock(0, Hours()), quiet)
     assert [one.title for one in every if "this run is of the GPU" in one.unmeasured] == [
         part.title for part in survey_parts.PARTS if part.device == "cpu"
     ]

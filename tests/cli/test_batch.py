@@ -17,8 +17,8 @@ import pytest
 from msgspec.structs import replace
 
 from localspec.cli import batch
-from localspec.cli.batch_lines import WORDS, Asked, Asking, ask, digest, read_batch
-from localspec.cli.batch_results import Kept
+from localspec.cli.batch_lines import WORDS, BatchDefaults, BatchRequest, ask, digest, read_batch
+from localspec.cli.batch_results import ResultsFile
 from localspec.cli.io import STREAM
 from localspec.core.errors import UsageError
 from localspec.core.events import Loading
@@ -63,8 +63,8 @@ def write(file: Path, *lines: dict[str, Any]) -> Path:
     return file
 
 
-def requests_of(file: Path) -> list[Asked]:
-    return ask(read_batch(file), Asking(GenerateRequest()), LoadRequest(), SamplingOptions())
+def requests_of(file: Path) -> list[BatchRequest]:
+    return ask(read_batch(file), BatchDefaults(GenerateRequest()), LoadRequest(), SamplingOptions())
 
 
 def records(text: str) -> list[dict[str, Any]]:
@@ -89,7 +89,7 @@ def test_results_are_in_order_and_each_is_what_run_answers(run: Any, asked: Path
 def test_a_bar_shows_how_many_are_done(run: Any, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Also those that the file had before."""
     shown, file = list[Loading](), tmp_path / "results"
-    monkeypatch.setattr(batch.Progress, "show", lambda _, event: shown.append(event))
+    monkeypatch.setattr(batch.ProgressBar, "show", lambda _, event: shown.append(event))
     assert run(asked, "--output", file)[0] == 0
     file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:3]))
     assert run(asked, "--output", file)[0] == 0
@@ -306,7 +306,7 @@ def test_what_a_later_version_adds_changes_no_digest():
 def test_results_are_put_in_order_when_all_are_there(asked: Path, tmp_path: Path):
     requests, file = requests_of(asked), tmp_path / "results"
     for order in ((3, 1), (0, 2)):
-        kept = Kept.open(file, requests)
+        kept = ResultsFile.open(file, requests)
         for index in order:
             kept.write(requests[index].record(text=f"text {index}"))
         kept.close()
@@ -317,12 +317,12 @@ def test_results_are_put_in_order_when_all_are_there(asked: Path, tmp_path: Path
 def test_a_file_that_another_writes_is_refused(asked: Path, tmp_path: Path):
     """Two would write over each other's results."""
     requests, file = requests_of(asked), tmp_path / "results"
-    kept = Kept.open(file, requests)
+    kept = ResultsFile.open(file, requests)
     with pytest.raises(UsageError, match="Another localspec writes"):
-        Kept.open(file, requests)
+        ResultsFile.open(file, requests)
     kept.write(requests[2].record(text="two"))
     kept.close()
-    with closing(Kept.open(file, requests)) as kept:
+    with closing(ResultsFile.open(file, requests)) as kept:
         assert kept.has(2)
 
 

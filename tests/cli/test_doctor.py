@@ -21,7 +21,7 @@ import torch
 
 from localspec.cli.doctor import backend, examine, packages
 from localspec.cli.doctor.findings import bitsandbytes_findings, driver_findings, package_findings
-from localspec.cli.doctor.records import Bitsandbytes, Package, Report, Torch
+from localspec.cli.doctor.records import Bitsandbytes, DoctorReport, Package, Torch
 from localspec.cli.doctor.text import WIDTH
 from localspec.core import paths, processor
 from localspec.core.nvidia import Driver
@@ -48,7 +48,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def messages(report: Report) -> str:
+def messages(report: DoctorReport) -> str:
     return "\n".join(f"{each.level}: {each.message} {each.hint}" for each in report.findings)
 
 
@@ -63,8 +63,8 @@ def test_json_is_one_line_with_every_key_of_the_report(localspec: Program):
     code, out, err = localspec("doctor", "--json")
     found = json.loads(out)
     assert (code, err, out.count("\n")) == (0, "", 1)
-    report = msgspec.json.decode(out, type=Report)
-    assert tuple(found) == Report.__struct_fields__
+    report = msgspec.json.decode(out, type=DoctorReport)
+    assert tuple(found) == DoctorReport.__struct_fields__
     assert keys(found) == keys(json.loads(msgspec.json.encode(report)))
     assert found["processor"]["read_gbs"] == 30.0
     assert {folder["purpose"] for folder in found["folders"]} == {"config", "cache", "state", "data", "models"}

@@ -37,7 +37,7 @@ from localspec.hub.records import (
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.runtime import load_marks
-from localspec.runtime.pairs import Candidate, PairVerdict
+from localspec.runtime.pairs import DrafterCandidate, PairVerdict
 from tests.conftest import Program
 from tests.support.models import save_snapshot
 from tests.support.scripted_hub import GB, ScriptedHub, a_fit, a_plan, a_repository, gated
@@ -525,7 +525,9 @@ def test_without_a_drafter_pair_lists_what_is_here_or_on_the_hub(localspec: Prog
     assert (code, out) == (6, "")
     assert "Look on the hub: localspec pair maker/tiny --hub" in err
     verdict = PairVerdict("maker/tiny", "maker/mini", True, "padding", "same 7 tokens, padding differs: compatible")
-    found = PairFound((Candidate("maker/mini", 2 * GB, False, verdict), Candidate("maker/micro", 0, False)))
+    found = PairFound(
+        (DrafterCandidate("maker/mini", 2 * GB, False, verdict), DrafterCandidate("maker/micro", 0, False))
+    )
     hub = ScriptedHub({AskPair: [[found]]}).install(monkeypatch)
     code, out, _ = localspec("pair", "maker/tiny", "--hub")
     assert code == 0
@@ -560,7 +562,7 @@ def test_a_revision_and_a_file_of_a_repository_are_written_whole(
     assert (table.repo, table.revision, table.draft and table.draft.model) == ("maker/tiny", COMMIT, "maker/tiny@v1")
     assert Catalog.load().resolve("tiny-v1").path == fetched
     verdict = PairVerdict("a", "b", True, "same", "same 7 tokens")
-    found = PairFound((Candidate("org/x-GGUF:Q4_0", GB, False, verdict),))
+    found = PairFound((DrafterCandidate("org/x-GGUF:Q4_0", GB, False, verdict),))
     ScriptedHub({AskPair: [[found]]}).install(monkeypatch)
     assert localspec("pair", "guide", "org/x-GGUF:Q4_0", "--write")[0] == 0
     draft = Catalog.load().models["guide"].draft
@@ -571,7 +573,7 @@ def test_a_revision_and_a_file_of_a_repository_are_written_whole(
 
 def test_another_programs_command_for_a_pair(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     verdict = PairVerdict("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct", True, "padding", "…")
-    found = PairFound((Candidate("Qwen/Qwen2.5-0.5B-Instruct", GB, False, verdict),))
+    found = PairFound((DrafterCandidate("Qwen/Qwen2.5-0.5B-Instruct", GB, False, verdict),))
     ScriptedHub({AskPair: [[found]]}).install(monkeypatch)
     code, out, _ = localspec("pair", "qwen2.5-7b", "--print", "vllm")
     assert code == 0

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from localspec.cli.progress import Progress, bar_line
+from localspec.cli.progress import ProgressBar, bar_line
 from localspec.core.events import Loading, Notice
 from localspec.tui.panels.stats_line import loading_words
 
@@ -25,7 +25,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def show(*events: Loading) -> None:
-    with Progress() as progress:
+    with ProgressBar() as progress:
         for event in events:
             progress.show(event)
 
@@ -62,7 +62,7 @@ def test_a_terminal_has_one_line_that_is_wiped_at_the_end(monkeypatch: pytest.Mo
 def test_a_notice_wipes_the_bar_and_has_a_line_of_its_own(monkeypatch: pytest.MonkeyPatch):
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
-    with Progress() as progress:
+    with ProgressBar() as progress:
         progress.show(CHECK)
         progress.say(Notice("info", "format", "Loaded in int8."))
         assert screen.getvalue() == f"\r\033[K{CHECK.stage}\r\033[Kinfo: Loaded in int8.\n"

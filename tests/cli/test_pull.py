@@ -25,11 +25,11 @@ from localspec.core.requests import WeightOptions
 from localspec.hub.disconnects import LocationExpired, why_cut
 from localspec.hub.licences import must_acknowledge
 from localspec.hub.records import (
-    Answer,
     AskPull,
     DraftOffer,
     Fetched,
     Go,
+    HubAnswer,
     Licence,
     Progress,
     Pulled,
@@ -68,7 +68,9 @@ Install = Callable[..., ScriptedHub]
 def hub(monkeypatch: pytest.MonkeyPatch) -> Install:
     """A hub with this plan, or these one after the other, and a download of what they name."""
 
-    def install(*plans: PullPlan | BaseException, arrives: Sequence[Answer | Exception] | None = None) -> ScriptedHub:
+    def install(
+        *plans: PullPlan | BaseException, arrives: Sequence[HubAnswer | Exception] | None = None
+    ) -> ScriptedHub:
         shown = plans or (a_plan(),)
         last = next((plan for plan in reversed(shown) if isinstance(plan, PullPlan)), a_plan())
         repositories = [one for one in (last.target, last.drafter) if one]

@@ -21,10 +21,10 @@ from localspec.engine.cpu.isa import choose
 from localspec.hub.process import HubProcess
 from localspec.hub.pulls import unfinished
 from localspec.hub.records import (
-    Answer,
     AnyAsk,
     AskSearch,
     Fetched,
+    HubAnswer,
     Progress,
     Pulled,
     PullPlan,
@@ -264,7 +264,7 @@ def ask_everything(localspec: Program) -> None:
     assert localspec("run", LAYERSKIP, SECRET, "--max-tokens", "2", "--device", "cpu", "--quant", "fp32")[0] == 0
 
 
-def ask_hub(question: AnyAsk) -> Answer:
+def ask_hub(question: AnyAsk) -> HubAnswer:
     with HubProcess() as process:
         return [*process.ask(question)][-1]
 
@@ -395,7 +395,7 @@ def test_the_lines_of_json_are_pythons_records(localspec: Program):
     """Of a whole pull each line is a record; of the same pull again, the same ones as Python gets."""
     import localspec as package
 
-    def lines() -> list[Answer]:
+    def lines() -> list[HubAnswer]:
         return [ANSWERS.decode(line) for line in localspec("pull", LAYERSKIP, "--yes", "--json")[1].splitlines()]
 
     assert {Progress, PullPlan, Fetched, Pulled} <= {type(event) for event in lines()}
@@ -404,7 +404,7 @@ def test_the_lines_of_json_are_pythons_records(localspec: Program):
     assert any(isinstance(event, PullPlan) for event in python)
 
 
-def timeless(event: Answer) -> Answer | None:
+def timeless(event: HubAnswer) -> HubAnswer | None:
     """An event without what differs from one moment to the next."""
     if isinstance(event, PullPlan):
         fit = event.fit and msgspec.structs.replace(event.fit, free_bytes=0)

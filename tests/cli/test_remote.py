@@ -23,7 +23,7 @@ from localspec.models.catalog_file import RemoteTable, ServerKind
 from localspec.remote import discovery
 from localspec.remote.discovery import look
 from localspec.remote.kinds import KINDS
-from localspec.serve.metrics import Totals
+from localspec.serve.metrics import AnswerTotals
 from tests.support import recorded_servers as recorded
 from tests.support.recorded_servers import models, vllm_metrics
 from tests.support.remote_stage import serving
@@ -101,7 +101,7 @@ def test_a_probe_says_what_it_is_and_what_it_reports():
     ],
 )
 def test_a_probe_of_a_localspec_names_its_drafter_and_reads_its_totals(spec: SpecCard | None, drafted: int, words: str):
-    totals = Totals()
+    totals = AnswerTotals()
     totals.add(Stats(predicted_n=90, draft_rounds=20, draft_n=drafted, draft_n_accepted=61 * drafted // 100))
     page = Answer.text(totals.text(answering=0, waiting=0, starts=1, is_loaded=True, parallel=1))
     own = {} if spec is None else {"localspec": {"spec": to_builtins(spec)}}

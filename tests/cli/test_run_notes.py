@@ -113,7 +113,9 @@ def test_for_beams_no_drafter_is_loaded_and_who_asked_for_one_hears_it(
 
 
 def test_beams_take_the_penalty_of_files_and_all_that_a_flag_says():
-    files = (precedence.Layer("config.toml", SamplingOptions(temperature=0.7, top_p=0.9, repetition_penalty=1.1)),)
+    files = (
+        precedence.SamplingSource("config.toml", SamplingOptions(temperature=0.7, top_p=0.9, repetition_penalty=1.1)),
+    )
     assert run.sampling(SamplingOptions(), files, beams=1) == files[0].options
     assert run.sampling(SamplingOptions(top_k=3), files, beams=2) == SamplingOptions(top_k=3, repetition_penalty=1.1)
 

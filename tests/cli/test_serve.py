@@ -17,7 +17,7 @@ from localspec.core import paths
 from localspec.core.requests import LoadRequest, SamplingOptions
 from localspec.serve import registry
 from localspec.serve.registry import Running
-from localspec.serve.server import Address, Serving
+from localspec.serve.server import BindAddress, Serving
 from tests.conftest import Program
 
 
@@ -30,11 +30,11 @@ def loads(monkeypatch: pytest.MonkeyPatch) -> list[LoadRequest]:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Serving, Address]]:
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Serving, BindAddress]]:
     """What would be served; it listens at once, and ends."""
-    found: list[tuple[Serving, Address]] = []
+    found: list[tuple[Serving, BindAddress]] = []
 
-    def serve(what: Serving, address: Address, listening: Any, seen: Any) -> None:  # noqa: ARG001
+    def serve(what: Serving, address: BindAddress, listening: Any, seen: Any) -> None:  # noqa: ARG001
         found.append((what, address))
         listening(f"http://{address.host}:{address.port}")
 
@@ -54,7 +54,7 @@ def test_the_first_lines_say_where_what_and_how_to_try_it(localspec: Program, se
     body = json.loads(curl.partition(" -d ")[2].strip("'"))
     assert body == {"model": "guide", "messages": [{"role": "user", "content": "Hello"}]}
     (what, address) = served[0]
-    assert (address, what.ttl) == (Address(), 1800)
+    assert (address, what.ttl) == (BindAddress(), 1800)
 
 
 def test_flags_reach_the_server(localspec: Program, served: list[Any], loads: list[LoadRequest], tmp_path: Path):
@@ -69,7 +69,7 @@ def test_flags_reach_the_server(localspec: Program, served: list[Any], loads: li
     assert f"Bearer $(cat {file})" in out
     assert "s3cret" not in out
     (what, address) = served[0]
-    assert (address, what.ttl) == (Address("0.0.0.0", 9), 90)
+    assert (address, what.ttl) == (BindAddress("0.0.0.0", 9), 90)
     what.make()
     assert (loads[0].model, loads[0].k) == ("guide", 3)
     assert what.rules.hosts == {"box.local"}

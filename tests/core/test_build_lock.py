@@ -79,7 +79,7 @@ def test_a_maker_that_shows_life_is_waited_for_as_long_as_it_takes(tmp_path: Pat
     monkeypatch.setattr(
         module.os, "utime", lambda file: os.truncate(file, next(times))
     )  # a sign that no clock is needed for
-    monkeypatch.setattr(module.Making, "_sign", lambda one: os.fstat(one._lock).st_size)
+    monkeypatch.setattr(module.BuildLock, "_sign", lambda one: os.fstat(one._lock).st_size)
 
     def steps() -> Iterator[int]:
         yield from range(100)

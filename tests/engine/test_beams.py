@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from localspec.core.errors import Cancelled, EngineError
-from localspec.engine.beams import Search, beam_search, log_probabilities
+from localspec.engine.beams import BeamSearch, beam_search, log_probabilities
 from localspec.engine.cache import Cache
 from localspec.engine.cpu.formats import PackedFormat
 from localspec.engine.drafters.empty import NoDrafter
@@ -111,7 +111,7 @@ def test_at_the_end_of_the_context_the_best_text_so_far_wins():
 
 def row_by_row(decoder: Any, prompt: Sequence[int], beams: int, length: int, ends: frozenset[int]) -> list[int]:
     """The same search, every text read anew, a row at a time."""
-    found = Search(beams, ends, length)
+    found = BeamSearch(beams, ends, length)
     while not found.is_over:
         logits, texts = [], [(*prompt, *beam.tokens) for beam in found.running]
         for ids in texts:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from localspec.engine.cuda_graphs import OnCuda
-from localspec.engine.offload import OnDevice, Stream
+from localspec.engine.offload import LayerStream, OnDevice
 
 FIRST, LAST, FORWARDS = 2, 6, 3
 SEEDS = 30
@@ -123,7 +123,7 @@ def computed(gpu: Gpu, transfer: type[OnDevice], coins: random.Random) -> bool:
     def compute(layer: int, slot: int) -> None:
         gpu.main.enqueue(lambda: right.append(slots[slot] == layer))
 
-    stream = Stream(transfer(copy_in), ["", ""], FIRST, LAST)
+    stream = LayerStream(transfer(copy_in), ["", ""], FIRST, LAST)
     for _ in range(FORWARDS):
         for layer, slot in enumerate(stream.iter_layers(FIRST, LAST), FIRST):
             compute(layer, slot)

@@ -12,7 +12,7 @@ from localspec.engine.protocols import Choice
 from localspec.engine.samplers import make_sampler
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 from localspec.loading.torch import assemble
 from tests.support.fakes import generate, plain, prefilled, text
 from tests.support.models import TINY, random_tensors, tiny_decoder
@@ -32,7 +32,7 @@ WAYS = [
 
 def draft_on(device: str, *, seed: int, **config: int) -> Decoder:
     said = {**TINY, **config}
-    tensors = Memory(random_tensors(said, seed=seed))
+    tensors = StateDictSource(random_tensors(said, seed=seed))
     return assemble(read_arch(said), tensors, dtype=torch.float64, context=256, device=device)
 
 

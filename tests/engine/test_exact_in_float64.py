@@ -18,7 +18,7 @@ from localspec.bench.proof import EveryKind
 from localspec.engine.decoder import Decoder
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.drafters.lookup import LookupDrafter, Text
+from localspec.engine.drafters.lookup import LookupDrafter, LookupText
 from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.policy.auto import Auto
@@ -39,7 +39,7 @@ SEED = 1
 def looking_up() -> LookupDrafter:
     """In the conversation, and in a text of any tokens."""
     dice, drafter = random.Random(4), LookupDrafter()
-    drafter.refer([Text("file", "", [dice.randrange(VOCAB) for _ in range(400)])])
+    drafter.refer([LookupText("file", "", [dice.randrange(VOCAB) for _ in range(400)])])
     return drafter
 
 

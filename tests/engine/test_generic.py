@@ -18,10 +18,10 @@ from localspec.core.errors import Cancelled, EngineError
 from localspec.core.paths import packaged
 from localspec.core.weight_formats import find_format
 from localspec.engine.drafters.empty import NoDrafter
-from localspec.engine.drafters.lookup import LookupDrafter, Text
+from localspec.engine.drafters.lookup import LookupDrafter, LookupText
 from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.model import ModelDrafter
-from localspec.engine.generic import Layer, Positions
+from localspec.engine.generic import IndexedLayer, PositionCache
 from localspec.engine.generic_arch import RECURRENT, REWINDING, GenericArch, read_any, read_generic
 from localspec.engine.linear import FourBitLinears
 from localspec.engine.sampling import Sampling
@@ -164,7 +164,11 @@ def test_looked_up_drafts_change_no_text(family: str):
     for sampling in (Sampling(), SAMPLED):
         expected, drafter = plain(family, sampling=sampling), LookupDrafter()
         drafter.refer(
-            [Text("branch", "", [*PROMPT, *((token + (at % 5 == 4)) % VOCAB for at, token in enumerate(expected))])]
+            [
+                LookupText(
+                    "branch", "", [*PROMPT, *((token + (at % 5 == 4)) % VOCAB for at, token in enumerate(expected))]
+                )
+            ]
         )
         for k in (2, 16):
             target(family).crop(0)
@@ -277,19 +281,19 @@ def test_no_weight_stays_mapped_from_its_file(tmp_path: Path):
 
 
 def test_a_model_that_computes_parts_otherwise_than_the_whole_is_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(Layer, "get_mask_sizes", lambda self, rows: (self.filled + rows, 1))
+    monkeypatch.setattr(IndexedLayer, "get_mask_sizes", lambda self, rows: (self.filled + rows, 1))
     with pytest.raises(EngineError, match="when a text is read in parts"):
         decoder_of(make_model("gpt_neox"))
 
 
 def test_a_rollback_that_leaves_rows_behind_is_refused(monkeypatch: pytest.MonkeyPatch):
-    right = Positions.crop
+    right = PositionCache.crop
 
-    def leaves_one(self: Positions, length: int) -> None:
+    def leaves_one(self: PositionCache, length: int) -> None:
         right(self, length)
         self.layers[-1].filled = min(self.layers[-1].filled + 1, CONTEXT)
 
-    monkeypatch.setattr(Positions, "crop", leaves_one)
+    monkeypatch.setattr(PositionCache, "crop", leaves_one)
     with pytest.raises(EngineError, match="when a text is read in parts"):
         decoder_of(make_model("gpt_neox"))
 

@@ -21,7 +21,7 @@ from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import decode
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.guarded import Guarded
-from localspec.engine.drafters.lookup import LookupDrafter, Text
+from localspec.engine.drafters.lookup import LookupDrafter, LookupText
 from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.drafters.temporary import TemporaryDrafter
@@ -235,7 +235,7 @@ def almost(text: Sequence[int]) -> LookupDrafter:
     """A look-up in this text with every fifth token another."""
     drafter = LookupDrafter()
     wrong = [(token + (at % 5 == 4)) % TINY["vocab_size"] for at, token in enumerate(text)]
-    drafter.refer([Text("branch", "", [*PROMPT, *wrong])])
+    drafter.refer([LookupText("branch", "", [*PROMPT, *wrong])])
     return drafter
 
 
@@ -366,7 +366,7 @@ GROUNDS: dict[str, Callable[[random.Random], Ground]] = {
 
 def any_drafter(dice: random.Random, ground: Ground, texts: Sequence[Sequence[int]]) -> Drafter:
     lookup = LookupDrafter()
-    lookup.refer([Text(dice.choice(("branch", "file", "chat")), str(at), ids) for at, ids in enumerate(texts)])
+    lookup.refer([LookupText(dice.choice(("branch", "file", "chat")), str(at), ids) for at, ids in enumerate(texts)])
     vocab, seed = ground.target.arch.vocab_size, dice.randrange(99)
     makers = [lambda _: NGramDrafter(), lambda _: RandomDrafter(vocab, seed), *2 * ground.drafters]
     hostile = [lambda _, make=make: make() for make in (HARMLESS | HARMFUL).values() if dice.random() < 0.2]

@@ -18,7 +18,7 @@ from localspec.engine import acceptance
 from localspec.engine.decode import decode
 from localspec.engine.drafters import mixed
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
-from localspec.engine.drafters.lookup import LookupDrafter, Text
+from localspec.engine.drafters.lookup import LookupDrafter, LookupText
 from localspec.engine.drafters.mixed import Mixed
 from localspec.engine.lengths import Shorten, never
 from localspec.engine.policy.named import Constant
@@ -181,7 +181,7 @@ class Grafting:
 def check_grafts(k: int, sampling: Sampling, n: int) -> None:
     """Sampled drafts with certain tokens behind them, of a text in which every pair of tokens stands."""
     target, lookup, policy = ScriptedModel(V, table=TARGET), LookupDrafter(), Grafting(k)
-    lookup.refer([Text("file", "", EVERY_PAIR)])
+    lookup.refer([LookupText("file", "", EVERY_PAIR)])
     session = Session(target, Mixed(lookup, scripted_draft_model(target, table=DRAFT)))
     sampler = Rejection(sampling, torch.Generator().manual_seed(31))
     check_law(through_the_loop(session, lambda _: sampler, k, n, policy), markov(sampling))
@@ -273,7 +273,7 @@ def test_early_exit_samples_the_targets_joint_law() -> None:
 def test_looked_up_drafts_leave_samples_the_targets_joint_law(sampling: Sampling) -> None:
     """Copies of a text in which every pair of tokens stands. Fixed seed; false alarm 1e-6 by chi-square, each."""
     drafter, sampler = LookupDrafter(), Rejection(sampling, torch.Generator().manual_seed(29))
-    drafter.refer([Text("file", "", EVERY_PAIR)])
+    drafter.refer([LookupText("file", "", EVERY_PAIR)])
     session = Session(ScriptedModel(V, table=TARGET), drafter)
     check_law(through_the_loop(session, lambda _: sampler, 3, ENOUGH), markov(sampling))
 

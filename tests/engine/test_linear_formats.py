@@ -56,7 +56,7 @@ from localspec.loading.plan import Plan, make_plan, smaller
 from localspec.loading.plan_request import PlanRequest, choices
 from localspec.loading.self_check import formats
 from localspec.loading.self_check.config import reference_logits
-from localspec.loading.sources import Memory, Reader
+from localspec.loading.sources import StateDictSource, WeightReader
 from localspec.loading.torch import assemble_in
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.prequantised.stored_format import FOUR_BIT, FourBitType, stored_format
@@ -349,7 +349,9 @@ def decoder_of(
 ) -> Decoder:
     said = {**CONFIG, **config}
     tensors = random_tensors(said, seed=seed, dtype=torch.float32)
-    return assemble_in(maker, read_arch(said), Reader(Memory(tensors)), context=context, keep_head=keep_head)
+    return assemble_in(
+        maker, read_arch(said), WeightReader(StateDictSource(tensors)), context=context, keep_head=keep_head
+    )
 
 
 def forms() -> dict[str, FourBitLinears | EightBitLinears]:

@@ -12,8 +12,8 @@ import torch
 from localspec.core.events import Origin
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.cpu.matches import LONGEST, SEEN
-from localspec.engine.drafters.lookup import NUM_BUCKETS, LookupDrafter, Text, bucket
-from localspec.engine.drafters.ngram import Finder, Match, joined
+from localspec.engine.drafters.lookup import NUM_BUCKETS, LookupDrafter, LookupText, bucket
+from localspec.engine.drafters.ngram import Match, NgramFinder, joined
 from localspec.engine.protocols import Choice, Offer
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
@@ -23,8 +23,8 @@ pytestmark = pytest.mark.heavy
 
 
 @pytest.fixture(scope="module")
-def find() -> Finder:
-    return Finder()
+def find() -> NgramFinder:
+    return NgramFinder()
 
 
 # --- the search, against the same in Python
@@ -66,7 +66,7 @@ def expected(ids: list[int], text: list[int], most: int, *, same: bool) -> Match
 
 
 @pytest.mark.parametrize("alphabet", [1, 2, 3, 7])
-def test_the_search_finds_what_a_loop_in_python_finds(alphabet: int, find: Finder) -> None:
+def test_the_search_finds_what_a_loop_in_python_finds(alphabet: int, find: NgramFinder) -> None:
     dice = random.Random(alphabet)
     for _ in range(1500):
         ids = array("i", [dice.randrange(alphabet) for _ in range(dice.randint(0, 90))])
@@ -75,7 +75,7 @@ def test_the_search_finds_what_a_loop_in_python_finds(alphabet: int, find: Finde
 
 
 @pytest.mark.parametrize("alphabet", [1, 2, 3, 7])
-def test_no_match_in_other_texts_runs_from_one_into_the_next(alphabet: int, find: Finder) -> None:
+def test_no_match_in_other_texts_runs_from_one_into_the_next(alphabet: int, find: NgramFinder) -> None:
     dice = random.Random(10 + alphabet)
     for _ in range(1500):
         ids = [dice.randrange(alphabet) for _ in range(dice.randint(1, 40))]
@@ -84,7 +84,7 @@ def test_no_match_in_other_texts_runs_from_one_into_the_next(alphabet: int, find
         assert find(array("i", ids), whole, most) == expected(ids, list(whole), most, same=False)
 
 
-def test_a_repeating_text_goes_on_repeating(find: Finder) -> None:
+def test_a_repeating_text_goes_on_repeating(find: NgramFinder) -> None:
     ids = array("i", [9, 1, 2, 3, 1, 2, 3, 1])
     found = find(ids, ids, 7)
     assert found is not None
@@ -106,7 +106,7 @@ def offered(drafter: LookupDrafter, tokens: Sequence[int], most: int = 4) -> Off
 
 def test_an_offer_says_where_its_tokens_were_copied_from() -> None:
     drafter = LookupDrafter()
-    drafter.refer([Text("file", "a.txt", [30, 31]), Text("file", "b.txt", [1, 2, 3, 4, 5])])
+    drafter.refer([LookupText("file", "a.txt", [30, 31]), LookupText("file", "b.txt", [1, 2, 3, 4, 5])])
     found = offered(drafter, [7, 1, 2])
     assert found is not None
     assert (found.drafter, found.tokens, found.most) == ("lookup", (3, 4, 5), 3)
@@ -117,14 +117,14 @@ def test_an_offer_says_where_its_tokens_were_copied_from() -> None:
 
 
 def test_the_longest_match_wins_and_of_equal_ones_the_conversation_then_branches_files_and_chats() -> None:
-    texts = [Text(kind, kind, [1, 2, follows]) for kind, follows in (("chat", 13), ("file", 12), ("branch", 11))]
+    texts = [LookupText(kind, kind, [1, 2, follows]) for kind, follows in (("chat", 13), ("file", 12), ("branch", 11))]
     drafter = LookupDrafter()
     for left, first in ((3, 11), (2, 12), (1, 13)):
         drafter.refer(texts[:left])
         assert offered(drafter, [8, 1, 2], 1) is not None
         assert offered(drafter, [8, 1, 2], 1).tokens == (first,)  # type: ignore[union-attr]
         assert offered(drafter, [1, 2, 10, 8, 1, 2], 1).tokens == (10,)  # type: ignore[union-attr]
-    drafter.refer([*texts, Text("chat", "longer", [8, 1, 2, 14])])
+    drafter.refer([*texts, LookupText("chat", "longer", [8, 1, 2, 14])])
     assert offered(drafter, [1, 2, 10, 8, 1, 2], 1).tokens == (14,)  # type: ignore[union-attr]
     drafter.refer(())
     assert offered(drafter, [8, 1, 2], 1) is None
@@ -132,7 +132,7 @@ def test_the_longest_match_wins_and_of_equal_ones_the_conversation_then_branches
 
 def test_the_newest_of_two_texts_of_a_kind_wins() -> None:
     drafter = LookupDrafter()
-    drafter.refer([Text("branch", "old", [1, 2, 3]), Text("branch", "new", [1, 2, 4])])
+    drafter.refer([LookupText("branch", "old", [1, 2, 3]), LookupText("branch", "new", [1, 2, 4])])
     assert offered(drafter, [9, 1, 2]).tokens == (4,)  # type: ignore[union-attr]
 
 
@@ -201,7 +201,7 @@ def test_whatever_texts_there_are_the_answer_is_plain_decodings(seed: int | None
     for ids in ([*prompt, *words], [*prompt, *wrong], list(range(11)) * 9, [4] * 50, []):
         for k in (1, 3, MAX_DRAFT):
             drafter = LookupDrafter()
-            drafter.refer([Text("branch", "", ids)])
+            drafter.refer([LookupText("branch", "", ids)])
             session = Session(ScriptedModel(11, seed=1, context=90), drafter)
             assert text(generate(session, prompt, max_tokens=60, sampling=sampling, policy=k)) == words
 
@@ -210,7 +210,7 @@ def test_an_unchanged_answer_is_drafted_from_its_first_token_on() -> None:
     prompt = [1, 2, 3, 4]
     words = text(plain(ScriptedModel(23, seed=2, context=200), prompt, max_tokens=100))
     drafter = LookupDrafter()
-    drafter.refer([Text("branch", "", [*prompt, *words])])
+    drafter.refer([LookupText("branch", "", [*prompt, *words])])
     rounds = generate(Session(ScriptedModel(23, seed=2, context=200), drafter), prompt, max_tokens=100, policy=16)
     assert text(rounds) == words
     assert sum(done.accepted for done in rounds) >= 100 - len(rounds)

@@ -14,7 +14,7 @@ import torch
 from localspec.engine import batch, pieces
 from localspec.engine.batch import Batch
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.passes import Pass, Result, alone
+from localspec.engine.passes import Pass, PassResult, alone
 from tests.engine.test_mutants import Mutant, apply
 
 PROMPT, WRITTEN = 730, 60  # tokens: of the late prompt, and of each other before it comes
@@ -37,13 +37,13 @@ class Clocked:
     def __init__(self, name: str) -> None:
         self.weights = self
         self.num_bytes = 0
-        self.compute: Callable[[Pass], Result] = alone
+        self.compute: Callable[[Pass], PassResult] = alone
         self.now = 0.0  # ms
         self.streams, (self.alone, self.beside) = STREAMS[name], ROWS[name]
         self.slower: Callable[[int], float] = lambda _: 1.0  # by the number of the forward
         self.forwards: list[tuple[int, int, float]] = []  # rows of prompts, drafted rows, ms without what held it up
 
-    def together(self, passes: Sequence[Pass]) -> list[Result]:
+    def together(self, passes: Sequence[Pass]) -> list[PassResult]:
         read = sum(len(one) for one in passes if one.unread)
         writers = sum(not one.unread for one in passes)
         drafted = sum(map(len, passes)) - read - writers
@@ -202,26 +202,30 @@ def test_a_prompt_among_others_is_read_so_that_nobody_waits(check: str):
 
 
 def test_where_nothing_is_measured_a_little_is_read():
-    assert pieces.Pieces().most(3, 0) == pieces.LEAST_READ
-    assert pieces.Pieces().behind(0.0) == pieces.LEAST_READ
+    assert pieces.PromptPieces().most(3, 0) == pieces.LEAST_READ
+    assert pieces.PromptPieces().behind(0.0) == pieces.LEAST_READ
 
 
 MUTANTS = {
-    "small where all is long anyway": Mutant("late", pieces.Pieces, "most", "max(rows, LEAST_READ)", "rows"),
-    "sixteen rows, whatever they cost": Mutant("waits", pieces.Pieces, "most", "< RECENT", "< 99"),
+    "small where all is long anyway": Mutant("late", pieces.PromptPieces, "most", "max(rows, LEAST_READ)", "rows"),
+    "sixteen rows, whatever they cost": Mutant("waits", pieces.PromptPieces, "most", "< RECENT", "< 99"),
     "others are worth their rows": Mutant(
-        "waits", pieces.Pieces, "most", "median(self._worth[writers])", "float(writers)"
+        "waits", pieces.PromptPieces, "most", "median(self._worth[writers])", "float(writers)"
     ),
-    "as slow as it must be": Mutant("late", pieces.Pieces, "most", "int(worth / (LATEST - 1))", "0"),
-    "as much as the others": Mutant("waits", pieces.Pieces, "most", "/ (LATEST - 1)", "* 2"),
-    "never more than sixteen": Mutant("fast", pieces.Pieces, "most", "int(self.rate", "min(16, self.rate"),
-    "drafts cost nothing": Mutant("always", pieces.Pieces, "most", "- worth - drafted", "- worth"),
-    "drafts make the others slow": Mutant("drafts", pieces.Pieces, "observe", "- drafted - read, writers", ", writers"),
+    "as slow as it must be": Mutant("late", pieces.PromptPieces, "most", "int(worth / (LATEST - 1))", "0"),
+    "as much as the others": Mutant("waits", pieces.PromptPieces, "most", "/ (LATEST - 1)", "* 2"),
+    "never more than sixteen": Mutant("fast", pieces.PromptPieces, "most", "int(self.rate", "min(16, self.rate"),
+    "drafts cost nothing": Mutant("always", pieces.PromptPieces, "most", "- worth - drafted", "- worth"),
+    "drafts make the others slow": Mutant(
+        "drafts", pieces.PromptPieces, "observe", "- drafted - read, writers", ", writers"
+    ),
     "who begins is last": Mutant("drafts", Batch, "start", "self._new.append", "self._ready.append"),
-    "the last forward alone": Mutant("hiccups", pieces.Pieces, "most", "int(self.rate *", "int(self._rates[-1] *"),
-    "the longest counts": Mutant("hiccups", pieces.Pieces, "most", "median(", "max("),
+    "the last forward alone": Mutant(
+        "hiccups", pieces.PromptPieces, "most", "int(self.rate *", "int(self._rates[-1] *"
+    ),
+    "the longest counts": Mutant("hiccups", pieces.PromptPieces, "most", "median(", "max("),
     "what is slow is the rows": Mutant(
-        "busy", pieces.Pieces, "observe", "if read and len(worth) == RECENT:", "if False:"
+        "busy", pieces.PromptPieces, "observe", "if read and len(worth) == RECENT:", "if False:"
     ),
 }
 

@@ -40,12 +40,16 @@ def check_hopeless() -> None:
 CHECKS: dict[str, Callable[[], None]] = {"traces": check_traces, "steady": check_steady, "hopeless": check_hopeless}
 
 MUTANTS = {
-    "counts what was rejected as kept": Mutant("steady", acceptance.Counts, "add", "position < start + kept", "True"),
-    "costs nothing": Mutant("steady", arms.Candidate, "best", "- rate * cost[k]", "- 0.0 * cost[k]"),
-    "drafts least": Mutant("traces", arms.Candidate, "best", "return max(", "return min("),
+    "counts what was rejected as kept": Mutant(
+        "steady", acceptance.PositionCounts, "add", "position < start + kept", "True"
+    ),
+    "costs nothing": Mutant("steady", arms.PricedOffer, "best", "- rate * cost[k]", "- 0.0 * cost[k]"),
+    "drafts least": Mutant("traces", arms.PricedOffer, "best", "return max(", "return min("),
     "every cost is a plain round's": Mutant("steady", costs.Costs, "update", "known[k] = cost", "known[k] = 1.0"),
-    "always asks": Mutant("hopeless", offers.Asking, "due", "self.saves >= self.cost or", "True or"),
-    "never asks again": Mutant("traces", offers.Asking, "due", "or self.allowance >= self.cost", "and not self.cost"),
+    "always asks": Mutant("hopeless", offers.AskingRate, "due", "self.saves >= self.cost or", "True or"),
+    "never asks again": Mutant(
+        "traces", offers.AskingRate, "due", "or self.allowance >= self.cost", "and not self.cost"
+    ),
     "hindsight finds all right": Mutant("traces", hindsight, "score", "if ours != came:", "if False:"),
     "learns nothing in hindsight": Mutant("hopeless", auto.Auto, "observe", "if asked or", "if False and"),
 }

@@ -24,7 +24,7 @@ from localspec.engine.protocols import Choice, Drafter, Round
 from localspec.engine.sampling import Sampling
 from localspec.engine.session import Session
 from localspec.engine.shortlist import FEW_MISSING, MOST_MISSING, WINDOW, Shortlist, drafter_bytes
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 from localspec.loading.torch import assemble
 from tests.engine.test_law_of_samples import ENOUGH, check_early_exit
 from tests.support.fakes import GREEDY, ScriptedModel, generate, plain, prefilled, text
@@ -49,7 +49,7 @@ def of_words(words: int) -> Decoder:
     weights = random_tensors(TINY, seed=1)
     table = weights["model.embed_tokens.weight"]
     weights["model.embed_tokens.weight"] = torch.cat((table, -table))[:words]
-    return assemble(read_arch(config), Memory(weights), dtype=torch.float64, context=256)
+    return assemble(read_arch(config), StateDictSource(weights), dtype=torch.float64, context=256)
 
 
 DRAFTERS: dict[str, Callable[[Decoder], Any]] = {

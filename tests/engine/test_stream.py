@@ -20,7 +20,7 @@ from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.engine.drafters.empty import NoDrafter
 from localspec.engine.drafters.model import ModelDrafter
 from localspec.engine.limits import PREFILL_CHUNK
-from localspec.engine.offload import CopyIn, OnThread, Stream
+from localspec.engine.offload import CopyIn, LayerStream, OnThread
 from localspec.engine.policy.named import Constant
 from localspec.engine.protocols import Choice, Drafter
 from localspec.engine.samplers import make_sampler
@@ -143,7 +143,7 @@ def test_the_next_layer_is_on_its_way_while_one_is_computed_with():
 
         def close(self) -> None: ...
 
-    stream = Stream(Told(), ["a", "b"], 1, 4)
+    stream = LayerStream(Told(), ["a", "b"], 1, 4)
     for _ in range(2):
         for slot in stream.iter_layers(1, 4):
             order.append(f"use {slot}")
@@ -267,7 +267,7 @@ def test_random_orders_of_passes_find_every_layer_in_its_slot():
     dice = random.Random(5)
     held: dict[int, int] = {}
     carry: Callable[[CopyIn], OnThread] = OnThread
-    stream = Stream(carry(lambda layer, slot: held.__setitem__(slot, layer)), ["a", "b"], 3, 9)
+    stream = LayerStream(carry(lambda layer, slot: held.__setitem__(slot, layer)), ["a", "b"], 3, 9)
     for _ in range(300):
         first = dice.randrange(3, 9)
         last = dice.randint(first, 9)

@@ -16,11 +16,11 @@ from localspec.core import paths
 from localspec.core.errors import NoSuchChat
 from localspec.core.events import DrafterSums
 from localspec.history import (
-    Answer,
     Attachment,
     Generation,
     History,
     NewChat,
+    SavedAnswer,
     StoredMessage,
     Tree,
     first_line,
@@ -83,7 +83,7 @@ def test_a_chat_that_was_kept_is_opened_as_it_was(history: History):
     made = Generation(
         "guide", "sha", "int8", "cpu", "early-exit:2", {"temperature": 0.5, "stop": ("\n",)}, {"torch": "2.11"}
     )
-    whole = Answer("Upon a time.", msgspec.structs.replace(made, stats=stats(*ROUNDS)), ROUNDS)
+    whole = SavedAnswer("Upon a time.", msgspec.structs.replace(made, stats=stats(*ROUNDS)), ROUNDS)
     written = reply(history, question, "")
     history.save(written.id, whole)
     with History() as again:

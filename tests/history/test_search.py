@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localspec.history import Attachment, History, Hit, NewChat, StoredMessage
+from localspec.history import Attachment, History, NewChat, SearchHit, StoredMessage
 from localspec.history.search import parse
 from tests.support.chats import answer, chat
 
@@ -33,11 +33,11 @@ def found(history: History, query: str) -> list[str]:
     return [text(hit) for hit in history.search(query)]
 
 
-def text(hit: Hit) -> str:
+def text(hit: SearchHit) -> str:
     return "".join(part.text for part in hit.parts)
 
 
-def matches(hit: Hit) -> list[str]:
+def matches(hit: SearchHit) -> list[str]:
     return [part.text for part in hit.parts if part.matches]
 
 

@@ -10,7 +10,7 @@ from localspec.core.events import Notice, Stats, Step
 from localspec.history import History, NewChat, Update
 from localspec.history.text.columns import cells
 from localspec.history.titles import WIDTH, title_of
-from localspec.history.turns import Turns
+from localspec.history.turns import TurnWriter
 from localspec.tui.chat.conversation import Conversation
 from localspec.tui.chat.recorder import HistoryRecorder
 
@@ -96,7 +96,7 @@ class Sink:
     in_trouble = False
 
     def __init__(self, history: History) -> None:
-        self.history, self.turns = history, Turns()
+        self.history, self.turns = history, TurnWriter()
 
     def start(self, tell: Callable[[Notice], object]) -> None: ...
 

@@ -20,7 +20,6 @@ from localspec.core.events import Notice
 from localspec.hub import api, blobs, process, pulls
 from localspec.hub.process import HubProcess
 from localspec.hub.records import (
-    Answer,
     AskDelete,
     AskPull,
     AskSearch,
@@ -28,6 +27,7 @@ from localspec.hub.records import (
     DeletePlan,
     Fetched,
     Go,
+    HubAnswer,
     Progress,
     Pulled,
     PullPlan,
@@ -53,7 +53,7 @@ def weights_part() -> Path:
     return next(blobs.part(NAME, file) for file in as_planned(MODEL).files if file.sha256)
 
 
-def planned(answers: list[Answer]) -> PullPlan:
+def planned(answers: list[HubAnswer]) -> PullPlan:
     assert isinstance(answers[-1], PullPlan)
     return answers[-1]
 
@@ -182,9 +182,9 @@ def test_two_processes_fetch_the_weights_once(hub: FakeHub):
     """Check 9: both come to their end, and the second has said that it waits."""
     hub.switches.hold_after = MEBI
     hub.switches.only = WEIGHTS
-    ends: list[list[Answer]] = [[], []]
+    ends: list[list[HubAnswer]] = [[], []]
 
-    def pull(end: list[Answer]) -> None:
+    def pull(end: list[HubAnswer]) -> None:
         for event in api.pull_events(REQUEST):
             end.append(event)
             if isinstance(event, Notice):
@@ -293,7 +293,7 @@ def test_a_closed_gate_ends_it_after_the_plan(hub: FakeHub):
     hub.push(gated)
     hub.account = FakeAccount(pending=frozenset({"org/gated"}))
     events = api.pull_events(PullRequest("org/gated", draft="none"))
-    found: list[Answer] = []
+    found: list[HubAnswer] = []
     with pytest.raises(AccessDenied) as fault:
         found.extend(events)
     assert fault.value.exit_code == 4

@@ -14,9 +14,9 @@ from localspec.core.errors import NotDownloaded, UsageError
 from localspec.hub import compatibility
 from localspec.hub.answers import answers_to
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Answer, AnyAsk
+from localspec.hub.records import AnyAsk, HubAnswer
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime.pairs import Candidate
+from localspec.runtime.pairs import DrafterCandidate
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.hub_clients import GUIDE, guide, guide_draft, in_cache
 from tests.support.pull_stage import hub
@@ -31,7 +31,7 @@ LARGE, SMALL = (open_snapshot(GUIDE / name).total_bytes for name in ("target", "
 def in_this_process(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hub's process answers from here, without being started."""
 
-    def ask(_: HubProcess, question: AnyAsk) -> Iterator[Answer]:
+    def ask(_: HubProcess, question: AnyAsk) -> Iterator[HubAnswer]:
         yield from answers_to(question, 20, lambda _: None)
 
     assert hub
@@ -46,7 +46,7 @@ def grown(hub: FakeHub) -> FakeRepository:
     return first
 
 
-def only(found: tuple[Candidate, ...]) -> Candidate:
+def only(found: tuple[DrafterCandidate, ...]) -> DrafterCandidate:
     (one,) = found
     assert one.verdict is not None
     return one

@@ -17,7 +17,7 @@ from localspec.hub.deletion import delete
 from localspec.hub.download import fetch
 from localspec.hub.older import older, older_of
 from localspec.hub.records import Deleted, DeletePlan, PullPlan, PullRequest
-from localspec.hub.transfer import Deadlines
+from localspec.hub.transfer import TransferTimeouts
 from localspec.loading.packed_files import named_after
 from localspec.models import hub_cache
 from localspec.runtime import load_marks
@@ -26,7 +26,7 @@ from tests.support.pull_stage import MEBI, NAME, QUICK, a_plan, as_planned, hub,
 
 __all__ = ["hub"]
 MODEL, NEWER, OTHER = model(), model(seed=1), model("org/other", MEBI)
-PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
+PATIENT = TransferTimeouts(silence=20, waits=QUICK.waits, tick=0.01)
 BLOCK = 4096
 XET = "c" * 64
 

@@ -10,7 +10,7 @@ import pytest
 from localspec.core.errors import CheckpointError, PullError, UsageError
 from localspec.core.requests import WeightOptions
 from localspec.hub import headers
-from localspec.hub.headers import Remote, open_headers
+from localspec.hub.headers import RemoteRepo, open_headers
 from localspec.hub.plan import prepare
 from localspec.hub.records import FitRequest, PullRequest
 from localspec.hub.remote_fit import answer_fit
@@ -155,7 +155,7 @@ def test_headers_beyond_the_bound_are_deleted_oldest_first(tmp_path: Path, monke
 
 def test_what_was_left_by_a_kill_is_not_taken_for_a_header(tmp_path: Path):
     with FakeHub(pushed := guide()) as hub:
-        folder = Remote(client_of(hub), "org/guide", pushed.commit, (), tmp_path).folder
+        folder = RemoteRepo(client_of(hub), "org/guide", pushed.commit, (), tmp_path).folder
         folder.mkdir(parents=True)
         (folder / "model.safetensors.7.part").write_bytes(b"half")
         (folder / "config.json").write_bytes(b"{}")

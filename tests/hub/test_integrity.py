@@ -19,7 +19,7 @@ from localspec.hub import blobs, manifests
 from localspec.hub.download import fetch
 from localspec.hub.integrity import FilesVerified, Verifying, mend, verify_files
 from localspec.hub.records import PullPlan, PullRequest
-from localspec.hub.transfer import Deadlines
+from localspec.hub.transfer import TransferTimeouts
 from localspec.models import hub_cache
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.pull_stage import INDEX, MEBI, NAME, QUICK, WEIGHTS, a_plan, hub, model
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.heavy
 
 __all__ = ["hub"]
 MODEL, SHARDS = model(), model("org/shards", MEBI, MEBI)
-PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
+PATIENT = TransferTimeouts(silence=20, waits=QUICK.waits, tick=0.01)
 GUIDE = packaged("assets/guide") / "draft"
 
 

@@ -16,7 +16,7 @@ from localspec.hub import blobs, pulls
 from localspec.hub.download import fetch
 from localspec.hub.integrity import FilesVerified, verify_files
 from localspec.hub.records import PullPlan, PullRequest
-from localspec.hub.transfer import Deadlines
+from localspec.hub.transfer import TransferTimeouts
 from localspec.models import hub_cache
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.pull_stage import MEBI, NAME, QUICK, a_plan, hub, model
@@ -24,7 +24,7 @@ from tests.support.pull_stage import MEBI, NAME, QUICK, a_plan, hub, model
 pytestmark = pytest.mark.heavy
 
 __all__ = ["hub"]
-PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
+PATIENT = TransferTimeouts(silence=20, waits=QUICK.waits, tick=0.01)
 SIZES = {"200 kB": (200_000,), "3 MiB": (3 * MEBI,), "24 MiB in two files": (12 * MEBI, 12 * MEBI)}
 CHUNK = 10 * MEBI  # of the hub's library: the most that may be fetched twice
 KILLED = """
@@ -54,8 +54,8 @@ STEPS = {
     "noting": "pulls.begin = kill",
     "small files": "fetcher.hf_hub_download = kill",
     "the address": "fetcher.get_hf_file_metadata = kill",
-    "bytes": "part.Part.write = in_the_middle(part.Part.write)",
-    "a whole part": "part.Part.become = kill",
+    "bytes": "part.PartFile.write = in_the_middle(part.PartFile.write)",
+    "a whole part": "part.PartFile.become = kill",
     "linking": "fetcher.snapshot_download = kill",
     "opening": "cache.check_loadable = kill",
     "naming": "cache.os = SimpleNamespace(**{**vars(os), 'replace': kill})",

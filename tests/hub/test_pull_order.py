@@ -20,7 +20,7 @@ from localspec.hub.download import fetch
 from localspec.hub.inventory import details, list_models
 from localspec.hub.licences import remembered
 from localspec.hub.records import Access, DraftOffer, Fetched, Licence, Pulled, PullPlan, PullRequest
-from localspec.hub.transfer import Deadlines
+from localspec.hub.transfer import TransferTimeouts
 from localspec.models import hub_cache
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.known_pairs import PULLED
@@ -32,10 +32,10 @@ pytestmark = pytest.mark.heavy
 
 __all__ = ["hub"]
 MODEL, NEWER, DRAFTER = model(), model(seed=1), model("org/drafter", MEBI)
-PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
+PATIENT = TransferTimeouts(silence=20, waits=QUICK.waits, tick=0.01)
 
 
-def pulled(plan: PullPlan, deadlines: Deadlines = PATIENT) -> Pulled:
+def pulled(plan: PullPlan, deadlines: TransferTimeouts = PATIENT) -> Pulled:
     last = list(fetch(plan, PullRequest(plan.target.repo, draft="none"), deadlines))[-1]
     assert isinstance(last, Pulled)
     return last

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from localspec.core.errors import DoesNotFit, LocalspecError, PullError
 from localspec.hub import pulls
 from localspec.hub.queue import Download, DownloadQueue, kept_downloads
-from localspec.hub.records import Access, Answer, AskPull, Go, Progress, PullPlan, PullRequest, Retrying
+from localspec.hub.records import Access, AskPull, Go, HubAnswer, Progress, PullPlan, PullRequest, Retrying
 from tests.support.paced_hub import PacedHub
 from tests.support.scripted_hub import GB, a_plan, a_pulled, a_repository, gated
 
@@ -42,7 +42,7 @@ def a_queue(changed: Callable[[Download], object] = lambda _: None) -> Iterator[
 
 def a_hub(
     monkeypatch: pytest.MonkeyPatch,
-    *goes: list[Answer | Exception | Event],
+    *goes: list[HubAnswer | Exception | Event],
     plans: tuple[PullPlan | Exception, ...] = (),
 ) -> PacedHub:
     """A hub whose downloads go like this, one after the other; `plans`: instead of a plan that is open."""

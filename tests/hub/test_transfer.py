@@ -21,9 +21,9 @@ from localspec.core.errors import HubAway, PullError
 from localspec.core.events import Notice
 from localspec.hub import blobs
 from localspec.hub.download import fetch
-from localspec.hub.part import Part
+from localspec.hub.part import PartFile
 from localspec.hub.records import Fetched, Progress, PullRequest, RemoteFile, Retrying
-from localspec.hub.transfer import Deadlines, Transfer
+from localspec.hub.transfer import Transfer, TransferTimeouts
 from localspec.models import hub_cache
 from tests.support.fake_hub import HANG, Answer, Cut, Drip, FakeHub, FakeRepository, Flip
 from tests.support.pull_stage import ANA, MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
@@ -34,11 +34,11 @@ __all__ = ["hub"]
 MODEL = model()
 FILE = MODEL.tree[WEIGHTS]
 LARGE = RemoteFile(FILE.path, FILE.size, FILE.sha256, FILE.oid)
-PATIENT = Deadlines(silence=20, waits=QUICK.waits, tick=0.01)
+PATIENT = TransferTimeouts(silence=20, waits=QUICK.waits, tick=0.01)
 Events = list[Progress | Retrying | Notice]
 
 
-def transferred(fake: FakeRepository = MODEL, deadlines: Deadlines = PATIENT) -> Events:
+def transferred(fake: FakeRepository = MODEL, deadlines: TransferTimeouts = PATIENT) -> Events:
     return list(Transfer(as_planned(fake), deadlines=deadlines).events())
 
 
@@ -281,7 +281,7 @@ def test_a_line_that_falls_silent_in_the_middle_ends_it(hub: FakeHub):
 
 def test_a_hub_has_half_a_minute_and_who_watches_hears_of_it_ten_times_a_second_at_most():
     """Checks 5 and 16: the deadlines of a download by default; other tests shorten them."""
-    usual = Deadlines()
+    usual = TransferTimeouts()
     assert (usual.silence, usual.tick, usual.beat) == (30, 0.1, 1)
 
 
@@ -397,13 +397,13 @@ def test_a_cache_that_cannot_be_written_is_a_sentence():
 def test_what_is_there_is_read_before_it_is_believed(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
     """A large part takes a while to be read: the stage says so, and the bar begins with its bytes."""
     stopped_at(hub, 2 * MEBI)
-    read = Part.read_again
+    read = PartFile.read_again
 
-    def slowly(part: Part, step: Callable[[], None]) -> None:
+    def slowly(part: PartFile, step: Callable[[], None]) -> None:
         threading.Event().wait(0.1)
         read(part, step)
 
-    monkeypatch.setattr(Part, "read_again", slowly)
+    monkeypatch.setattr(PartFile, "read_again", slowly)
     checking = [
         event for event in bars(transferred(deadlines=replace(PATIENT, beat=0.01))) if event.stage == "checking"
     ]

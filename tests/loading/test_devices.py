@@ -24,7 +24,7 @@ from localspec.loading.devices import gpu_bytes, gpu_faults, pick_device
 from localspec.loading.footprint import footprint
 from localspec.loading.plan import ladder, make_plan
 from localspec.loading.plan_request import PlanRequest
-from localspec.loading.sources import Files, Reader
+from localspec.loading.sources import Files, WeightReader
 from localspec.loading.torch import assemble_in
 from localspec.models.checkpoint import open_snapshot
 from tests.support.models import save_snapshot
@@ -167,7 +167,9 @@ def test_the_plan_of_a_gpus_int8_is_what_is_held(keep_head: bool, folder: Path):
     snapshot, maker = open_snapshot(folder), EightBitLinears(6.0, torch.float32, "cpu")
     needs = footprint(snapshot, find_format("int8", "cuda"), 64, keep_head=keep_head)
     planned = needs.tables + needs.layers * needs.layer
-    decoder = assemble_in(maker, read_arch(snapshot.config), Reader(Files(snapshot)), context=64, keep_head=keep_head)
+    decoder = assemble_in(
+        maker, read_arch(snapshot.config), WeightReader(Files(snapshot)), context=64, keep_head=keep_head
+    )
     assert decoder.weights.num_bytes == pytest.approx(planned, rel=0.1)
 
 

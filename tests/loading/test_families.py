@@ -14,7 +14,7 @@ from localspec.engine.arch import read_arch
 from localspec.engine.decoder import Decoder
 from localspec.engine.protocols import ExitStates
 from localspec.loading.self_check.config import reference_logits, transformers_model
-from localspec.loading.sources import Memory, Reader
+from localspec.loading.sources import StateDictSource, WeightReader
 from localspec.loading.torch import assemble
 from localspec.models import named_fields
 from tests.support.models import random_tensors
@@ -90,7 +90,7 @@ def pair(config: dict[str, Any], dtype: torch.dtype = torch.float32) -> tuple[An
     reference = transformers_model(config).to(dtype)
     if dtype == torch.float64:
         reference.set_attn_implementation("sdpa")  # its eager attention takes the softmax in float32
-    decoder = assemble(read_arch(config), Memory(reference.state_dict()), dtype=dtype, context=ROWS + 8)
+    decoder = assemble(read_arch(config), StateDictSource(reference.state_dict()), dtype=dtype, context=ROWS + 8)
     return reference, decoder
 
 
@@ -193,7 +193,7 @@ def test_bfloat16_is_finite_and_close(name: str):
     reference, _ = pair(config_of(name))
     expected = reference_logits(reference, ids())
     decoder = assemble(
-        read_arch(config_of(name)), Memory(reference.state_dict()), dtype=torch.bfloat16, context=ROWS + 8
+        read_arch(config_of(name)), StateDictSource(reference.state_dict()), dtype=torch.bfloat16, context=ROWS + 8
     )
     got = chunks(decoder, SPLITS["uneven"]).float()
     assert torch.isfinite(got).all()
@@ -308,7 +308,7 @@ def test_a_family_we_do_not_know_is_refused_by_name():
 
 
 def test_a_tensor_is_named_in_part_and_with_a_way_on():
-    reader = Reader(Memory({"y" * 5000: torch.zeros(1), "w": torch.zeros((1,) * 60)}))
+    reader = WeightReader(StateDictSource({"y" * 5000: torch.zeros(1), "w": torch.zeros((1,) * 60)}))
     for refused in (lambda: reader.check("w", (4,)), lambda: reader.refuse_unused(tied_head=False)):
         with pytest.raises(CheckpointError, match="its config") as met:
             refused()
@@ -317,7 +317,7 @@ def test_a_tensor_is_named_in_part_and_with_a_way_on():
 
 
 def test_a_model_that_makes_embeddings_is_called_so():
-    reader = Reader(Memory({"embed_tokens.weight": torch.zeros(4, 2)}))
+    reader = WeightReader(StateDictSource({"embed_tokens.weight": torch.zeros(4, 2)}))
     with pytest.raises(CheckpointError, match=r"embedding model .* 'embed_tokens.weight'") as met:
         reader.check("model.embed_tokens.weight", (4, 2))
     assert "Download" not in met.value.hint

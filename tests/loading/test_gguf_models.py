@@ -33,7 +33,7 @@ from localspec.loading.plan import Plan
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
-from localspec.runtime.local_models import on_disk, shelved
+from localspec.runtime.local_models import listed_model, on_disk
 from localspec.tui.control.fit_report import what_fits
 from tests.conftest import Program
 from tests.loading.test_packed_loading import PEAK
@@ -137,7 +137,7 @@ def test_another_file_in_its_place_is_packed_anew(models: Any, cache: Path, tmp_
 
 def packed_of(model: Path) -> str:
     snapshot = open_snapshot(model)
-    return weight_cache.PackedCopy(snapshot, Blueprint(read_arch(snapshot.config), "int8")).family
+    return weight_cache.CachedWeights(snapshot, Blueprint(read_arch(snapshot.config), "int8")).family
 
 
 @pytest.mark.parametrize("quant", ["fp32", "nf4"])
@@ -204,7 +204,7 @@ def test_fit_says_what_the_floats_would_take(models: Any, monkeypatch: pytest.Mo
 
 def test_the_picker_says_its_format_size_and_fit(models: Any):
     file, _ = models("qwen2")
-    found = shelved("mine", Catalog.load().resolve(str(file)), 10**9)
+    found = listed_model("mine", Catalog.load().resolve(str(file)), 10**9)
     assert (found.quant, found.fit, found.num_bytes) == ("Q6_K", "fits", open_snapshot(file).total_bytes)
     assert found.drafts == (("auto", "look-up"), ("off", "decode plain"))
 

@@ -44,7 +44,7 @@ from localspec.loading.footprint import footprint
 from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan, make_plan
 from localspec.loading.plan_request import PlanRequest
-from localspec.loading.sources import Files, Memory, Reader
+from localspec.loading.sources import Files, StateDictSource, WeightReader
 from localspec.loading.torch import assemble
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import open as opening
@@ -74,7 +74,7 @@ def small_decoder(config: dict[str, Any], kind: Any, engine: program.Program) ->
     blueprint = Blueprint(read_arch(config), kind)
     tensors = random_tensors(config, seed=3, dtype=torch.float32)
     return blueprint, PackedDecoder(
-        PackedModel(blueprint.arch, pack_source(blueprint, Reader(Memory(tensors)), engine), 64, engine)
+        PackedModel(blueprint.arch, pack_source(blueprint, WeightReader(StateDictSource(tensors)), engine), 64, engine)
     )
 
 
@@ -118,7 +118,7 @@ def test_what_a_draft_head_of_fewer_words_copies_is_counted(
         if row.is_packed
         else assemble(
             read_arch(snapshot.config),
-            Memory(random_tensors(snapshot.config, seed=1)),
+            StateDictSource(random_tensors(snapshot.config, seed=1)),
             dtype=getattr(torch, row.codec),
             context=64,
         )
@@ -158,7 +158,7 @@ def test_the_size_of_the_steps_changes_no_byte(slab: int, engine: program.Progra
     blueprint = Blueprint(read_arch(config), "int4")
 
     def packed() -> dict[str, torch.Tensor]:
-        packer = Packer(blueprint, Reader(Memory(tensors)), engine)
+        packer = Packer(blueprint, WeightReader(StateDictSource(tensors)), engine)
         assert sum(packer.pieces()) == sum(
             piece.num_bytes for piece in blueprint.pieces.values() if piece.weight_format
         )
@@ -174,7 +174,7 @@ def test_the_size_of_the_steps_changes_no_byte(slab: int, engine: program.Progra
 
 def test_files_and_memory_give_the_same_rows(folder: Path):
     tensors = load_file(folder / "model.safetensors")
-    files, memory = Files(open_snapshot(folder)), Memory(tensors)
+    files, memory = Files(open_snapshot(folder)), StateDictSource(tensors)
     assert files.names() == memory.names()
     for name, tensor in tensors.items():
         assert files.shape(name) == memory.shape(name)

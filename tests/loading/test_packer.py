@@ -24,7 +24,7 @@ from localspec.loading.cpu import Packer, pack_source
 from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.self_check.cpu import TOLERANCE, difference, verify_packed
 from localspec.loading.self_check.cpu_reference import reference
-from localspec.loading.sources import Memory, Reader
+from localspec.loading.sources import StateDictSource, WeightReader
 from localspec.loading.torch import assemble
 from tests.loading.test_families import FAMILIES, config_of
 from tests.support.models import ODD, TINY, random_tensors, tensor_shapes
@@ -60,19 +60,19 @@ def tensors_of(config: Config) -> dict[str, Tensor]:
 
 def packed(config: Config, kind: PackedFormat, engine: Program) -> PackedDecoder:
     blueprint = Blueprint(read_arch(config), kind)
-    weights = pack_source(blueprint, Reader(Memory(tensors_of(config))), engine)
+    weights = pack_source(blueprint, WeightReader(StateDictSource(tensors_of(config))), engine)
     return PackedDecoder(PackedModel(blueprint.arch, weights, CONTEXT, engine))
 
 
 def off_rounded(decoder: PackedDecoder, config: Config, kind: PackedFormat) -> float:
     """From torch that rounds as the engine does."""
     blueprint = Blueprint(decoder.arch, kind)
-    return difference(decoder, reference(blueprint, Memory(tensors_of(config)), context=CONTEXT))
+    return difference(decoder, reference(blueprint, StateDictSource(tensors_of(config)), context=CONTEXT))
 
 
 def off(decoder: PackedDecoder, config: Config) -> float:
     """From torch that does not round."""
-    exact = assemble(decoder.arch, Memory(tensors_of(config)), dtype=torch.float32, context=CONTEXT)
+    exact = assemble(decoder.arch, StateDictSource(tensors_of(config)), dtype=torch.float32, context=CONTEXT)
     got, expected = read(decoder), read(exact)
     return float((got - expected).norm() / expected.norm())
 
@@ -149,4 +149,4 @@ def test_a_tensor_with_a_weight_that_is_no_number_is_refused_by_name(config: Con
     tensors = tensors_of(config)
     tensors[name].view(-1)[-1] = float("nan")
     with pytest.raises(CheckpointError, match=f"'{name}'.*infinite or not a number"):
-        pack_source(Blueprint(read_arch(config), "int8"), Reader(Memory(tensors)), engine)
+        pack_source(Blueprint(read_arch(config), "int8"), WeightReader(StateDictSource(tensors)), engine)

@@ -31,7 +31,7 @@ from localspec.loading.cpu import Packer
 from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.kernels import compiled_engine, load_decoder
 from localspec.loading.plan import Plan
-from localspec.loading.weight_cache import PackedCopy
+from localspec.loading.weight_cache import CachedWeights
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.api import load_events
 from tests.support.models import save_snapshot
@@ -154,7 +154,7 @@ def of_other_weights(_: Path, model: Path) -> None:
 def under_this_ones_name(file: Path, model: Path) -> None:
     of_other_weights(file, model)
     snapshot = open_snapshot(model)
-    file.rename(PackedCopy(snapshot, Blueprint(read_arch(snapshot.config), "int8")).file())
+    file.rename(CachedWeights(snapshot, Blueprint(read_arch(snapshot.config), "int8")).file())
 
 
 def gone(file: Path, _: Path) -> None:

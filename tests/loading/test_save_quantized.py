@@ -35,7 +35,7 @@ from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.kernels import load_decoder
 from localspec.loading.plan import Plan
 from localspec.loading.quantised_linears import QuantisedContents, llama_linears
-from localspec.loading.sources import Files, Reader
+from localspec.loading.sources import Files, WeightReader
 from localspec.loading.torch import Assembly, quantised
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
@@ -164,7 +164,7 @@ def test_a_gpus_int8_is_kept_too(threshold: float, folder: Path, monkeypatch: py
     maker = EightBitLinears(threshold, torch.float32, "cpu")
 
     def weights() -> Any:
-        assembly = Assembly(read_arch(snapshot.config), Reader(Files(snapshot)), maker)
+        assembly = Assembly(read_arch(snapshot.config), WeightReader(Files(snapshot)), maker)
         return drain(quantised(snapshot, assembly, maker, plan, "weights"))
 
     first = weights()
@@ -194,7 +194,7 @@ def test_the_cpus_int8_and_a_gpus_lie_side_by_side(folder: Path):
     arch, of_a_gpu = read_arch(snapshot.config), EightBitLinears(6.0, torch.bfloat16, "cuda")
     quantised_by_hand = QuantisedContents.of(of_a_gpu, llama_linears(arch, keep_head=False))
     for mine, other in itertools.permutations((Blueprint(arch, "int8"), quantised_by_hand)):
-        copy, kept = weight_cache.PackedCopy(snapshot, mine), weight_cache.PackedCopy(snapshot, other).file()
+        copy, kept = weight_cache.CachedWeights(snapshot, mine), weight_cache.CachedWeights(snapshot, other).file()
         old = [copy.file().with_name(f"{copy.family}{'0' * 16}.{end}") for end in ("safetensors", "7.part")]
         for file in (kept, copy.file(), *old):
             file.touch()
@@ -230,7 +230,7 @@ def test_every_tensor_begins_where_its_type_may(models: Path):
         snapshot = open_snapshot(models / name)
         maker = FourBitLinears("nf4", torch.float32)
         contents = QuantisedContents.of(maker, llama_linears(read_arch(snapshot.config), keep_head=False))
-        copy = weight_cache.PackedCopy(snapshot, contents, asked=True)
+        copy = weight_cache.CachedWeights(snapshot, contents, asked=True)
         for part in contents.pieces.values():
             like = maker.empty_parts(dict(contents.linears)[part.name.rpartition(".")[0]])[part.name.rpartition(".")[2]]
             assert copy.starts[part.name] % like.element_size() == 0
@@ -408,7 +408,7 @@ def test_the_copy_names_the_linears_that_the_loader_makes(models: Path):
     for name in MODELS:
         snapshot = open_snapshot(models / name)
         arch, maker = read_arch(snapshot.config), FourBitLinears("nf4", torch.float32)
-        assembly = Assembly(arch, Reader(Files(snapshot)), maker)
+        assembly = Assembly(arch, WeightReader(Files(snapshot)), maker)
         drain(assembly.weights())
         sizes = {key: tuple(made.state.shape) for key, made in assembly.made.items() if isinstance(made, FourBit)}
         assert sizes == dict(llama_linears(arch, keep_head=False))

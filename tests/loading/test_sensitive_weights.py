@@ -23,7 +23,7 @@ from localspec.engine.cpu.program import Program, load
 from localspec.engine.decoder import Decoder
 from localspec.loading.cpu import Packer, pack_source
 from localspec.loading.cpu_layout import LINEARS, Blueprint
-from localspec.loading.sources import Files, Memory, Reader
+from localspec.loading.sources import Files, StateDictSource, WeightReader
 from localspec.loading.torch import assemble
 from localspec.models.checkpoint import open_snapshot
 from tests.support.models import ODD, TINY, random_tensors
@@ -70,7 +70,7 @@ def test_int4_has_shared_values_the_first_layers_attention_and_a_tied_head_in_ei
 @pytest.mark.parametrize("config", HEADS.values(), ids=HEADS)
 def test_every_query_and_value_is_held_as_the_rule_says(config: dict[str, Any], engine: Program):
     blueprint, tensors = Blueprint(read_arch(config), "int4"), random_tensors(config, seed=3, dtype=torch.float32)
-    packer, arch = Packer(blueprint, Reader(Memory(tensors)), engine), blueprint.arch
+    packer, arch = Packer(blueprint, WeightReader(StateDictSource(tensors)), engine), blueprint.arch
     for _ in packer.pieces():
         pass
     for index in range(arch.num_layers):
@@ -138,7 +138,7 @@ def divergence(folder: Path, texts: list[Tensor], engine: Program) -> float:
     snapshot = open_snapshot(folder)
     arch, source = read_arch(snapshot.config), Files(snapshot)
     exact = assemble(arch, source, dtype=torch.float32, context=CONTEXT)
-    weights = pack_source(Blueprint(arch, "int4"), Reader(Files(snapshot)), engine)
+    weights = pack_source(Blueprint(arch, "int4"), WeightReader(Files(snapshot)), engine)
     packed = PackedDecoder(PackedModel(arch, weights, CONTEXT, engine))
     found = [list(chances(decoder, texts)) for decoder in (exact, packed)]
     packed.close()

@@ -24,13 +24,13 @@ from localspec.engine.generic_arch import read_any
 from localspec.loading import weight_cache
 from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.footprint import footprint, in_16_bits, num_elements
-from localspec.loading.sources import Files, Reader, open_source, sizes_to_read
+from localspec.loading.sources import Files, WeightReader, open_source, sizes_to_read
 from localspec.loading.unpacking import weight as unpacking
 from localspec.loading.unpacking.fields import float8
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.models.prequantised.config import read_rules
 from localspec.models.prequantised.pattern import UnreadPattern, matcher
-from localspec.runtime.local_models import shelved, stored
+from localspec.runtime.local_models import listed_model, stored
 from tests.support.models import random_tensors, save_snapshot
 from tests.support.prequantised import (
     AWQ_FIELDS,
@@ -366,7 +366,7 @@ def test_each_format_is_planned_as_for_the_floats(made: Any, tmp_path: Path):
 def test_progress_counts_what_is_read(made: Any):
     for name in ("gptq ordered", "awq", "w4a16 uneven", "fp8 tensor"):
         snapshot = open_snapshot(made(name)[0])
-        reader, sizes = Reader(open_source(snapshot)), sizes_to_read(snapshot)
+        reader, sizes = WeightReader(open_source(snapshot)), sizes_to_read(snapshot)
         for key in reader.source.names():
             reader.whole(key)
             assert reader.just_read() == sizes[key]
@@ -422,5 +422,5 @@ def test_the_picker_shows_what_the_files_are(made: Any):
     from localspec.models.catalog import Catalog
 
     folder, _ = made("awq")
-    shown = shelved(str(folder), Catalog.load().resolve(str(folder)), 1 << 40)
+    shown = listed_model(str(folder), Catalog.load().resolve(str(folder)), 1 << 40)
     assert (shown.quant, shown.fit) == ("AWQ 4-bit", "fits")

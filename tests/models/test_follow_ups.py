@@ -6,7 +6,7 @@ import pytest
 
 from localspec.core.requests import Message
 from localspec.models.follow_ups import is_follow_up, without_earlier_turns
-from localspec.models.spelling import Folding, Words
+from localspec.models.spelling import Folding, KnownWords
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_nothing_is_left_out_where_there_is_no_earlier_turn(said: list[Message])
 
 def test_a_model_has_all_turns_unless_its_table_says_otherwise():
     said = talk("Be brief.", "What is a draft?", "Tokens.", "What is int8?")
-    assert Folding(Words.parse("")).messages(said) == tuple(said)
-    assert len(Folding(Words.parse(""), alone=True).messages(said)) == 2
+    assert Folding(KnownWords.parse("")).messages(said) == tuple(said)
+    assert len(Folding(KnownWords.parse(""), alone=True).messages(said)) == 2

@@ -348,9 +348,9 @@ def test_a_tensor_that_nobody_knows_is_refused_by_its_name(tmp_path: Path):
 
 
 def assembled(snapshot: Snapshot) -> None:
-    from localspec.loading.sources import Reader
+    from localspec.loading.sources import WeightReader
 
-    reader = Reader(open_source(snapshot))
+    reader = WeightReader(open_source(snapshot))
     for name in snapshot.tensors:
         if name.startswith("model."):
             reader.check(name, snapshot.tensors[name].shape)

@@ -16,7 +16,7 @@ from localspec.hub.request import asked_repository
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.gguf import stores
-from localspec.models.gguf.stores import Kept, kept
+from localspec.models.gguf.stores import GgufModel, kept
 from localspec.runtime.local_models import UNREADABLE, names, on_disk
 from tests.conftest import Program
 from tests.support.gguf_files import save_pair
@@ -66,7 +66,7 @@ def test_ollamas_models_have_the_names_that_ollama_shows(ollama: Path):
     manifest(ollama, "somebody/theirs/q4", *layers)
     manifest(ollama, "bartowski/Llama-3.2-3B-Instruct-GGUF/Q4_K_M", *layers, host="hf.co")
     assert kept() == [
-        Kept(f"ollama:{name}", file)
+        GgufModel(f"ollama:{name}", file)
         for name in (
             "hf.co/bartowski/Llama-3.2-3B-Instruct-GGUF:Q4_K_M",
             "llama3.2:latest",
@@ -81,7 +81,7 @@ def test_ollamas_models_have_the_names_that_ollama_shows(ollama: Path):
 def test_ollamas_older_blobs_are_found(ollama: Path):
     file = blob(ollama, sign=":")
     manifest(ollama, "library/old/latest", (MODEL, f"sha256:{HASH}"))
-    assert kept() == [Kept("ollama:old:latest", file)]
+    assert kept() == [GgufModel("ollama:old:latest", file)]
 
 
 def test_without_a_variable_ollamas_store_is_in_the_home(home: Path, monkeypatch: pytest.MonkeyPatch):
@@ -240,7 +240,7 @@ def test_a_model_in_parts_is_one_and_projectors_are_none(home: Path):
         put(folder / f"big-Q8_0-{part:05d}-of-00003.gguf")
     put(folder / "mmproj-big-f16.gguf")
     put(folder / "README.md")
-    assert kept() == [Kept("lmstudio:somebody/big/big-Q8_0", folder / "big-Q8_0-00001-of-00003.gguf")]
+    assert kept() == [GgufModel("lmstudio:somebody/big/big-Q8_0", folder / "big-Q8_0-00001-of-00003.gguf")]
 
 
 def test_links_that_go_round_end(home: Path):

@@ -21,7 +21,7 @@ from localspec.models.named_templates import NAMED, find
 from localspec.models.prompt import Prompter
 from localspec.models.prompt_sandbox import SandboxedPrompter
 from localspec.models.sandbox import Sandbox
-from localspec.models.sandbox_jobs import EncodeChat, Ids, Opened, OpenPrompter, TokenizerText
+from localspec.models.sandbox_jobs import EncodeChat, Ids, OpenPrompter, PrompterOpened, TokenizerText
 from localspec.runtime.api import load
 from localspec.runtime.worker import EngineProcess
 from tests.support.models import save_snapshot
@@ -60,7 +60,7 @@ def test_ids_are_those_of_the_prompter_in_this_process(kind: str, box: Sandbox):
     tokenizer, turns = make(), (Message("user", "hello <|im_end|>"), Message("assistant", "Yes."), Message("user", "x"))
     compiled = ChatTemplate(template, name="tiny", special_tokens=specials)
     here = Prompter(tokenizer, name="tiny", template=compiled, special_tokens=specials)
-    card = box.ask(OpenPrompter(TokenizerText(tokenizer.to_str(), "x"), "tiny", template, specials), Opened)
+    card = box.ask(OpenPrompter(TokenizerText(tokenizer.to_str(), "x"), "tiny", template, specials), PrompterOpened)
     there = SandboxedPrompter(tokenizer, box, card)
     assert (there.control_ids, there.num_ids, there.can_chat) == (here.control_ids, here.num_ids, here.can_chat)
     for template in (None, NAMED["words"]):
@@ -71,7 +71,7 @@ def test_ids_are_those_of_the_prompter_in_this_process(kind: str, box: Sandbox):
 
 
 def test_a_fault_in_it_is_our_error(box: Sandbox):
-    box.ask(opening("{{ raise_exception('no') }}"), Opened)
+    box.ask(opening("{{ raise_exception('no') }}"), PrompterOpened)
     with pytest.raises(UsageError, match="refuses this conversation: no"):
         box.ask(EncodeChat(HELLO, None), Ids)
 
@@ -79,7 +79,7 @@ def test_a_fault_in_it_is_our_error(box: Sandbox):
 @pytest.mark.usefixtures("short")
 def test_time_that_a_template_needs_is_limited_and_the_next_job_is_done(box: Sandbox):
     template = "{% if messages[0].content == 'hello' %}" + ENDLESS + "{% endif %}{{ messages[0].content }}"
-    box.ask(opening(template), Opened)
+    box.ask(opening(template), PrompterOpened)
     with pytest.raises(CheckpointError, match=r"chat template of 'tiny' needs more than \d seconds") as caught:
         box.ask(EncodeChat(HELLO, None), Ids)
     assert caught.value.hint
@@ -88,12 +88,12 @@ def test_time_that_a_template_needs_is_limited_and_the_next_job_is_done(box: San
 
 def test_memory_that_a_template_needs_is_limited(box: Sandbox):
     with pytest.raises(CheckpointError, match=r"chat template of 'tiny' needs more than .* of memory"):
-        box.ask(opening(DOUBLING), Opened)
+        box.ask(opening(DOUBLING), PrompterOpened)
 
 
 def test_what_is_not_wanted_any_more_is_given_up_and_the_next_job_is_done(box: Sandbox):
     """Esc while a template runs for ever: its time is not waited for."""
-    box.ask(opening("{% if messages[0].content == 'hello' %}" + ENDLESS + "{% endif %}y"), Opened)
+    box.ask(opening("{% if messages[0].content == 'hello' %}" + ENDLESS + "{% endif %}y"), PrompterOpened)
     glances = iter([False, True])
     with pytest.raises(Cancelled):
         box.ask(EncodeChat(HELLO, None), Ids, lambda: next(glances))
@@ -101,7 +101,7 @@ def test_what_is_not_wanted_any_more_is_given_up_and_the_next_job_is_done(box: S
 
 
 def test_a_process_that_was_killed_is_started_again(box: Sandbox):
-    box.ask(opening(CHATML), Opened)
+    box.ask(opening(CHATML), PrompterOpened)
     before = box.ask(EncodeChat(HELLO, None), Ids)
     assert box._process is not None
     os.kill(box._process._popen.pid, signal.SIGKILL)
@@ -115,7 +115,7 @@ def test_it_ends_with_the_process_that_asked():
     program = (
         "from localspec.models.sandbox import Sandbox; from localspec.models.sandbox_jobs import *;"
         "from tests.models.test_sandbox import *; import os; box = Sandbox(); sandboxes.SECONDS = 0.5;"
-        "box.ask(opening(CHATML), Opened); print(box._process._popen.pid, flush=True);"
+        "box.ask(opening(CHATML), PrompterOpened); print(box._process._popen.pid, flush=True);"
         "box._process._popen.stdin.flush(); sys.stdin.read()"
     )
     asking = subprocess.Popen(
@@ -143,7 +143,7 @@ def test_nothing_is_imported_from_the_folder_one_is_in(box: Sandbox, tmp_path: P
         (tmp_path / f"{name}.py").write_text("open('canary', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", *sys.path])
-    assert box.ask(opening(CHATML), Opened).can_chat
+    assert box.ask(opening(CHATML), PrompterOpened).can_chat
     assert not (tmp_path / "canary").exists()
 
 

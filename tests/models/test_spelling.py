@@ -16,7 +16,7 @@ from localspec.core.events import Notice, Stats
 from localspec.core.paths import packaged
 from localspec.core.requests import LoadRequest, Message
 from localspec.history import Attachment, Generation
-from localspec.models.spelling import LONGEST, READ_AS, Folding, Words
+from localspec.models.spelling import LONGEST, READ_AS, Folding, KnownWords
 from localspec.models.sums import is_sum
 from localspec.runtime.stats import joined
 from localspec.tui.chat.conversation import Utterance
@@ -66,7 +66,7 @@ trees
 
 @pytest.fixture(scope="module")
 def small() -> Folding:
-    return Folding(Words.parse(LIST), REFUSED)
+    return Folding(KnownWords.parse(LIST), REFUSED)
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from localspec.models.pieces import Pieces
+from localspec.models.pieces import TokenBytes
 from localspec.models.translation import Translation, before_last_word, common_length, inside, valid, whole
 from tests.support.tokenizers import gpt2_like
 from tests.support.two_tongues import ASCII, TEXT, TOKENIZERS, tongue
@@ -152,4 +152,4 @@ def test_pieces_are_the_bytes_of_tokens() -> None:
     for name, make in TOKENIZERS.items():
         pieces = tongue(make()).pieces
         assert pieces.text(tongue(make()).encode(" The quick")) == b" The quick", name
-    assert Pieces(gpt2_like()).of(10**6) is None
+    assert TokenBytes(gpt2_like()).of(10**6) is None

@@ -17,17 +17,17 @@ from localspec.core.requests import ChangeDrafter, GenerateRequest, Message
 from localspec.remote import exchange
 from localspec.remote.address import Address, parse
 from localspec.remote.engine import RemoteEngine
-from localspec.remote.exchange import Access, Deadlines, Exchange
+from localspec.remote.exchange import HttpExchange, ServerAccess, ServerTimeouts
 from localspec.remote.server import Remote, find
 from tests.support.recorded_servers import chunk, event, models, stream
 from tests.support.remote_stage import PATIENT, QUESTION, done_of, failure_of, serving, talk, text_of
 from tests.support.stand_in_server import Answer, stand_in
 
-IMPATIENT = Deadlines(connect=5, short=0.2, silence=0.2)
+IMPATIENT = ServerTimeouts(connect=5, short=0.2, silence=0.2)
 OK = stream()
 
 
-def failing(answer: Answer, deadlines: Deadlines = PATIENT) -> tuple[str, Failure]:
+def failing(answer: Answer, deadlines: ServerTimeouts = PATIENT) -> tuple[str, Failure]:
     """The text and the failure of one answer."""
     with talk(serving("nobody", answer), deadlines) as with_server:
         with_server.open()
@@ -219,7 +219,7 @@ def test_what_a_server_cannot_do_is_said_before_it_is_asked():
 # --- a server that is not there
 
 
-def opened(url: str, deadlines: Deadlines = PATIENT, **remote: str) -> Failure:
+def opened(url: str, deadlines: ServerTimeouts = PATIENT, **remote: str) -> Failure:
     engine = RemoteEngine(Remote(url, **remote), deadlines)
     (failure,) = [event for event in engine.events() if isinstance(event, Failure)]
     return failure
@@ -275,7 +275,7 @@ def test_a_server_that_accepts_and_never_answers_is_given_up():
 def test_headers_that_drip_do_not_hold_the_start_up():
     """A byte now and then restarts a socket's own deadline; a short answer has one for all of it."""
     with saying(b"HTTP/1.1 200 OK\r\nX-Slow: ") as url:
-        assert opened(url, Deadlines(connect=5, short=0.2, silence=60)).code == "remote"
+        assert opened(url, ServerTimeouts(connect=5, short=0.2, silence=60)).code == "remote"
 
 
 def test_a_list_of_models_that_is_none_is_refused():
@@ -447,7 +447,7 @@ def test_stopping_an_answer_while_it_connects_ends_at_once(monkeypatch: pytest.M
 
 def test_a_connection_that_is_never_made_has_a_deadline(monkeypatch: pytest.MonkeyPatch):
     with nowhere(monkeypatch), pytest.raises(RemoteError, match="does not answer"):
-        find(Remote("http://127.0.0.1:9"), Deadlines(connect=0.1, short=5, silence=5))
+        find(Remote("http://127.0.0.1:9"), ServerTimeouts(connect=0.1, short=5, silence=5))
 
 
 def test_closing_ends_what_waits():
@@ -559,5 +559,5 @@ def test_an_engine_asks_nothing_before_it_is_listened_to():
 
 
 def test_exchange_without_a_network_name_is_a_sentence():
-    with pytest.raises(RemoteError), Exchange(Access(Address("http", "no-such-host.invalid", 80))) as asked:
+    with pytest.raises(RemoteError), HttpExchange(ServerAccess(Address("http", "no-such-host.invalid", 80))) as asked:
         asked.ask("GET", "/")

@@ -12,7 +12,7 @@ from localspec.core.events import Stats, Steered, Step
 from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecOptions
 from localspec.core.server_speculation import speculation
 from localspec.remote.figures import Figures
-from localspec.remote.totals import Totals, of_one_answer, read
+from localspec.remote.totals import ServerTotals, of_one_answer, read
 from tests.support import recorded_servers as recorded
 from tests.support.recorded_servers import STEP, TEXTS, chunk, event, last, models, stream, vllm_metrics
 from tests.support.remote_stage import CHAT, QUESTION, done_of, serving, talk, text_of
@@ -186,7 +186,7 @@ def test_a_vllm_that_reports_each_answer_is_asked_for_no_totals_after_the_first(
 
 def test_a_hostile_page_of_metrics_is_no_figure():
     page = "vllm:spec_decode_num_drafts_total 1e400\nvllm:spec_decode_num_draft_tokens_total nan\nx" + "{" * 9999
-    assert read(page) == Totals()
+    assert read(page) == ServerTotals()
     assert of_one_answer(Figures(predicted_n=7), read(page), read(page)) == Figures(predicted_n=7)
 
 

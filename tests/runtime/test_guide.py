@@ -319,7 +319,7 @@ def test_it_refuses_sums_also_after_other_questions(plain):
 
 
 def test_a_question_is_answered_as_well_after_others(plain):
-    """Of 132 pairs of such questions, 47 second ones had an answer that named what was asked for, read with the first."""
+    """Of 132 second questions read with the first, 47 had an answer that named what was asked for."""
     asked_for = {"What is int8?": "int8", "What is GGUF?": "GGUF", "What does F2 do?": "F2", "How do I quit?": "Ctrl+Q"}
     chat = plain.chat(temperature=0)
     for question, word in [*asked_for.items(), *reversed(asked_for.items())]:

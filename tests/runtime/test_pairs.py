@@ -15,7 +15,7 @@ from localspec.core.errors import CheckpointError, IncompatiblePair
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import draft_choice, pairs
 from localspec.runtime.draft_choice import DrafterChoice, paired
-from localspec.runtime.pairs import Candidate, PairVerdict, candidates, pair, ranked
+from localspec.runtime.pairs import DrafterCandidate, PairVerdict, candidates, pair, ranked
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import gpt2_like, llama3_like, wordpiece_like
 
@@ -135,13 +135,13 @@ def verdict(*, ok: bool = True, reason: str = "same") -> PairVerdict:
 
 def test_the_rank_is_the_verdict_and_then_the_nearest_to_a_tenth():
     listed = [
-        Candidate("no", 100, True, verdict(ok=False, reason="untranslatable")),
-        Candidate("translated", 100, True, verdict(reason="translate")),
-        Candidate("far", 10, True, verdict()),
-        Candidate("unknown", 100, False),
-        Candidate("controls", 100, True, verdict(reason="controls-differ")),
-        Candidate("near", 90, True, verdict(reason="padding")),
-        Candidate("large", 250, True, verdict()),
+        DrafterCandidate("no", 100, True, verdict(ok=False, reason="untranslatable")),
+        DrafterCandidate("translated", 100, True, verdict(reason="translate")),
+        DrafterCandidate("far", 10, True, verdict()),
+        DrafterCandidate("unknown", 100, False),
+        DrafterCandidate("controls", 100, True, verdict(reason="controls-differ")),
+        DrafterCandidate("near", 90, True, verdict(reason="padding")),
+        DrafterCandidate("large", 250, True, verdict()),
     ]
     assert [one.name for one in ranked(1000, listed)] == [
         "near",

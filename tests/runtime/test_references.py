@@ -14,7 +14,7 @@ from localspec.core.requests import GenerateRequest, Message, Reference, Samplin
 from localspec.engine.drafters.lookup import Corpus
 from localspec.engine.drafters.ngram import LONGEST
 from localspec.models.prompt import Prompter
-from localspec.models.spelling import Folding, Words
+from localspec.models.spelling import Folding, KnownWords
 from localspec.runtime import references as module
 from localspec.runtime.api import LLM, load
 from localspec.runtime.references import References
@@ -177,7 +177,7 @@ def test_an_answers_ids_are_those_of_the_chat(prompter: Counting) -> None:
 
 
 def test_a_question_is_folded_as_it_was_when_it_was_asked(prompter: Counting) -> None:
-    folding = Folding(Words.parse("fox\njumps\nplease"))
+    folding = Folding(KnownWords.parse("fox\njumps\nplease"))
     asked = (Message("user", "FOX JUMPS PLEASE"),)
     (found,) = References(folding).texts(named(Reference("branch", "b", "dog", asked)), prompter)
     (same,) = References().texts(named(Reference("branch", "b", "dog", folding.messages(asked))), prompter)

@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from localspec.core.events import Origin, Proposal, Step
 from localspec.engine.protocols import Choice, DraftProbabilities, Offer, Round
 from localspec.runtime.prompt_reuse import keep_spelling, stretches
-from localspec.runtime.steps import Writer, overlap
+from localspec.runtime.steps import StepWriter, overlap
 from tests.support.tokenizers import KINDS, gpt2_like
 
 TEXT = "The quick brown fox — 😀 漢字 naïve\n\n    return first + second  # ok"
@@ -52,7 +52,7 @@ def test_the_tokens_texts_joined_are_the_decoded_text(kind: str):
     tokenizer: Tokenizer = KINDS[kind][0]()
     ids = tokenizer.encode(TEXT, add_special_tokens=False).ids
     for seed in range(50):
-        writer = Writer(tokenizer)
+        writer = StepWriter(tokenizer)
         steps = [writer.step(done) for done in in_rounds(ids, random.Random(seed))]
         assert texts(steps) == tokenizer.decode(ids)
         assert [token.id for step in steps for token in step.tokens] == ids
@@ -64,7 +64,7 @@ def test_text_ends_before_the_first_stop_string_however_the_tokens_fall(tokenize
     ids = tokenizer.encode(TEXT).ids
     whole = tokenizer.decode(ids)
     for seed in range(60):
-        writer, steps = Writer(tokenizer, [stop, "never seen"]), []
+        writer, steps = StepWriter(tokenizer, [stop, "never seen"]), []
         for done in in_rounds(ids, random.Random(seed)):
             steps.append(writer.step(done))
             if writer.stopped:
@@ -79,7 +79,7 @@ def test_the_earliest_of_several_stop_strings_counts(tokenizer: Tokenizer, stops
     text = "The quick brown fox"
     ids = tokenizer.encode(text).ids
     for rounds in ([plain(*ids)], [plain(id) for id in ids]):
-        writer, steps = Writer(tokenizer, stops), []
+        writer, steps = StepWriter(tokenizer, stops), []
         for done in rounds:
             steps.append(writer.step(done))
             if writer.stopped:
@@ -93,7 +93,7 @@ def test_tokens_after_a_stop_string_are_not_of_the_answer(tokenizer: Tokenizer):
     """What was cut was never tested: it is ignored, neither accepted nor rejected."""
     ids = tokenizer.encode("a. b. c.").ids
     stop_at = next(at for at in range(len(ids)) if "." in tokenizer.decode(ids[: at + 1]))
-    writer = Writer(tokenizer, ["."])
+    writer = StepWriter(tokenizer, ["."])
     step = writer.step(drafted(ids, ids[:-1], len(ids) - 1))
     assert writer.stopped
     assert [token.id for token in step.tokens] == ids[: stop_at + 1]
@@ -104,7 +104,7 @@ def test_tokens_after_a_stop_string_are_not_of_the_answer(tokenizer: Tokenizer):
 
 
 def test_a_stop_string_in_the_targets_own_token_still_counts_the_rejection(tokenizer: Tokenizer):
-    writer = Writer(tokenizer, ["!"])
+    writer = StepWriter(tokenizer, ["!"])
     a, b, bang = (tokenizer.encode(text).ids[0] for text in "ab!")
     step = writer.step(drafted([a, bang], [a, b], 1))
     assert (step.text, writer.stopped) == ("a", "!")
@@ -115,7 +115,7 @@ def test_a_stop_string_in_the_targets_own_token_still_counts_the_rejection(token
 def test_what_could_begin_a_stop_string_is_held_and_released_at_the_end(tokenizer: Tokenizer):
     ids = tokenizer.encode("say STO").ids
     for ended in ("stop", "length", "context"):
-        writer = Writer(tokenizer, ["STOP"])
+        writer = StepWriter(tokenizer, ["STOP"])
         steps = [writer.step(plain(id)) for id in ids[:-1]]
         assert "S" not in texts(steps)
         last = writer.step(plain(ids[-1], ended=ended))
@@ -124,7 +124,7 @@ def test_what_could_begin_a_stop_string_is_held_and_released_at_the_end(tokenize
 
 
 def test_held_text_is_released_once_it_cannot_be_a_stop_string(tokenizer: Tokenizer):
-    writer = Writer(tokenizer, ["STOP"])
+    writer = StepWriter(tokenizer, ["STOP"])
     assert texts([writer.step(plain(id)) for id in tokenizer.encode("STO").ids]) == ""
     assert texts([writer.step(plain(id)) for id in tokenizer.encode("RM").ids]) == "STORM"
 
@@ -133,7 +133,7 @@ def test_half_a_character_is_not_shown_when_the_answer_ends_in_it(tokenizer: Tok
     """It may go on, and then completes it."""
     ids = tokenizer.encode("az😀").ids[:-1]
     for ended in ("length", "context", "stop"):
-        writer = Writer(tokenizer, ["zz"])
+        writer = StepWriter(tokenizer, ["zz"])
         steps = [writer.step(plain(id)) for id in ids[:-1]]
         steps.append(writer.step(plain(ids[-1], ended=ended)))
         assert texts(steps) == "az"
@@ -147,7 +147,7 @@ def test_a_writer_goes_on_behind_any_cut_as_if_there_had_been_none(kind: str, en
     tokenizer: Tokenizer = KINDS[kind][0]()
     ids = tokenizer.encode(TEXT, add_special_tokens=False).ids
     for cut in range(1, len(ids)):
-        first, second = Writer(tokenizer, stop), Writer(tokenizer, stop)
+        first, second = StepWriter(tokenizer, stop), StepWriter(tokenizer, stop)
         shown = texts([first.step(plain(id)) for id in ids[: cut - 1]] + [first.step(plain(ids[cut - 1], ended=ended))])
         assert second.resume(ids[:cut], shown)
         rest = texts([second.step(plain(id)) for id in ids[cut:-1]] + [second.step(plain(ids[-1], ended="length"))])
@@ -157,18 +157,18 @@ def test_a_writer_goes_on_behind_any_cut_as_if_there_had_been_none(kind: str, en
 def test_tokens_that_say_something_else_are_not_gone_on_from(tokenizer: Tokenizer):
     ids = tokenizer.encode("The quick brown").ids
     for said in ("The quick", "The quick brown fox", "", "the quick brown"):
-        assert not Writer(tokenizer).resume(ids, said)
+        assert not StepWriter(tokenizer).resume(ids, said)
 
 
 def test_an_empty_stop_string_stops_nothing(tokenizer: Tokenizer):
-    writer = Writer(tokenizer, ["", ""])
+    writer = StepWriter(tokenizer, ["", ""])
     assert texts([writer.step(plain(id)) for id in tokenizer.encode("abc").ids]) == "abc"
     assert not writer.stopped
 
 
 def test_every_token_says_who_wrote_it(tokenizer: Tokenizer):
     a, b, c, d = (tokenizer.encode(text).ids[0] for text in "abcd")
-    writer = Writer(tokenizer)
+    writer = StepWriter(tokenizer)
 
     def described(done: Round) -> list[tuple[str, int | None, str | None]]:
         return [(token.source, token.pos, token.alt and token.alt.text) for token in writer.step(done).tokens]
@@ -185,7 +185,7 @@ def test_every_token_says_who_wrote_it(tokenizer: Tokenizer):
 
 def test_rejected_proposals_are_told_in_order(tokenizer: Tokenizer):
     a, b, c, d = (tokenizer.encode(text).ids[0] for text in "abcd")
-    step = Writer(tokenizer).step(drafted([a, d], [a, b, c], 1))
+    step = StepWriter(tokenizer).step(drafted([a, d], [a, b, c], 1))
     assert step.rejected == (Proposal(b, "b"), Proposal(c, "c"))
     assert step.tokens[1].alt == step.rejected[0]
     assert (step.kind, step.drafted, step.accepted, step.ignored) == ("draft", 3, 1, 0)
@@ -195,7 +195,7 @@ def test_rejected_proposals_are_told_in_order(tokenizer: Tokenizer):
 def test_rejected_proposals_carry_the_probabilities_of_their_own_places(tokenizer: Tokenizer):
     a, b, c, d = (tokenizer.encode(text).ids[0] for text in "abcd")
     odds = DraftProbabilities(drafter=(0.9, 0.6, None), target=(0.8, 0.2, 0.1))
-    step = Writer(tokenizer).step(drafted([a, d], [a, b, c], 1, probabilities=odds))
+    step = StepWriter(tokenizer).step(drafted([a, d], [a, b, c], 1, probabilities=odds))
     assert step.rejected == (Proposal(b, "b", 0.6, 0.2), Proposal(c, "c", None, 0.1))
     assert step.tokens[1].alt == step.rejected[0]
 
@@ -204,7 +204,7 @@ def test_rejected_proposals_carry_the_probabilities_of_their_own_places(tokenize
 def test_drafted_is_accepted_rejected_and_ignored_in_every_step(tokenizer: Tokenizer, stops: tuple[str, ...]):
     ids = tokenizer.encode(TEXT * 3).ids
     for seed in range(100):
-        writer = Writer(tokenizer, stops)
+        writer = StepWriter(tokenizer, stops)
         for done in in_rounds(ids, random.Random(seed)):
             step = writer.step(done)
             assert step.drafted == step.accepted + len(step.rejected) + step.ignored
@@ -302,13 +302,13 @@ def test_who_drafted_each_token_and_where_it_was_copied_from_stand_in_the_step(t
     kinds, origin = ("early-exit", "lookup", "lookup"), Origin("file", "notes.md", 7)
     choice = Choice(3, Offer("lookup", 3, (a, b, c), origin=origin))
     done = drafted([a, b, a], [a, b, c], 2, drafters=kinds, choice=choice)
-    step = Writer(tokenizer).step(done, 40)
+    step = StepWriter(tokenizer).step(done, 40)
     assert (step.drafters, step.origin, step.position) == (kinds, origin, 40)
     assert [token.drafter for token in step.tokens] == ["early-exit", "lookup", ""]
     grafting = Choice(1, Offer("early-exit", 9), graft=choice.offer)
-    grafted = Writer(tokenizer).step(drafted([a, b, a], [a, b, c], 2, drafters=kinds, choice=grafting))
+    grafted = StepWriter(tokenizer).step(drafted([a, b, a], [a, b, c], 2, drafters=kinds, choice=grafting))
     assert grafted.origin == origin, "of what was grafted, too"
-    alone = Writer(tokenizer).step(drafted([a, b], [a], 1, drafters=kinds[:1], choice=grafting))
+    alone = StepWriter(tokenizer).step(drafted([a, b], [a], 1, drafters=kinds[:1], choice=grafting))
     assert alone.origin is None, "nothing was grafted after all"
-    bare = Writer(tokenizer).step(Round((a,), (), 0, 0.0, 0.0, choice=choice))
+    bare = StepWriter(tokenizer).step(Round((a,), (), 0, 0.0, 0.0, choice=choice))
     assert (bare.drafters, bare.origin) == ((), None), "nothing was copied after all"

@@ -18,7 +18,7 @@ from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Host, State
 from localspec.serve.queue import Queue
-from localspec.serve.security import Rules
+from localspec.serve.security import AccessRules
 from tests.support.asgi_client import Call
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("one_state_folder", "warm_engines")]
@@ -38,7 +38,7 @@ class Guide:
         self.changes = asyncio.Event()
         self.host = Host(self._make, changed=self.changes.set)
         self.site = Site(Served("guide"), self.host, Queue(self.changes.set))
-        self.app = make_app(self.site, Rules())
+        self.app = make_app(self.site, AccessRules())
 
     def _make(self) -> EngineProcess:
         self.engines.append(EngineProcess(LoadRequest.of("guide", threads=1)))

@@ -11,8 +11,8 @@ from localspec.core.errors import UsageError
 from localspec.serve.app import Served
 from localspec.serve.faults import RequestRefused
 from localspec.serve.keys import VARIABLE, find_key
-from localspec.serve.security import Rules, check_host
-from localspec.serve.server import Address, Serving, reached_at, rules_of, serve
+from localspec.serve.security import AccessRules, check_host
+from localspec.serve.server import BindAddress, Serving, reached_at, rules_of, serve
 from tests.support.scripted_engine import ScriptedEngine
 
 
@@ -61,8 +61,8 @@ def test_a_file_that_is_not_there_is_a_sentence(tmp_path: Path):
 def test_beyond_this_machine_no_server_starts_without_a_key(host: str):
     """About 300,000 servers of another project stood open (CVE-2026-7482)."""
     with pytest.raises(UsageError, match="need a key"):
-        rules_of(Address(host), (), (), None)
-    rules = rules_of(Address(host), (), (), "s3cret")
+        rules_of(BindAddress(host), (), (), None)
+    rules = rules_of(BindAddress(host), (), (), "s3cret")
     assert rules.key == "s3cret"
 
 
@@ -71,26 +71,26 @@ def test_a_name_that_means_more_than_this_machine_needs_one_too(monkeypatch: pyt
     everywhere = socket.socket()
     everywhere.bind(("0.0.0.0", 0))
     monkeypatch.setattr("localspec.serve.server.bind", lambda *_: everywhere)
-    rules = rules_of(Address("localhost"), (), (), None)
+    rules = rules_of(BindAddress("localhost"), (), (), None)
     with pytest.raises(UsageError, match="need a key"):
-        serve(Serving(ScriptedEngine, Served("guide"), rules), Address("localhost"), pytest.fail)
+        serve(Serving(ScriptedEngine, Served("guide"), rules), BindAddress("localhost"), pytest.fail)
     assert everywhere.fileno() == -1
 
 
 def test_the_address_that_was_asked_for_is_a_host_and_every_address_is_not():
-    assert rules_of(Address("192.168.1.2"), ("Box.local",), (), "k").hosts == {"192.168.1.2", "box.local"}
-    assert rules_of(Address("fd00::1"), (), (), "k").hosts == {"[fd00::1]"}
-    assert rules_of(Address("0.0.0.0"), (), (), "k").hosts == frozenset()
-    assert rules_of(Address("::"), (), (), "k").hosts == frozenset()
+    assert rules_of(BindAddress("192.168.1.2"), ("Box.local",), (), "k").hosts == {"192.168.1.2", "box.local"}
+    assert rules_of(BindAddress("fd00::1"), (), (), "k").hosts == {"[fd00::1]"}
+    assert rules_of(BindAddress("0.0.0.0"), (), (), "k").hosts == frozenset()
+    assert rules_of(BindAddress("::"), (), (), "k").hosts == frozenset()
 
 
 @pytest.mark.parametrize("host", ["fe80::1%eth0", "bücher.local"])
 def test_an_address_that_is_no_host_name_lets_no_nameless_host_in(host: str):
     """host_name is "" for every malformed Host, and that must be nobody's name."""
-    rules = rules_of(Address(host), (), (), "k")
+    rules = rules_of(BindAddress(host), (), (), "k")
     assert rules.hosts == frozenset()
     for sent in ("", ".", "evil.com/", host):
-        for one in (rules, Rules(frozenset({""}))):
+        for one in (rules, AccessRules(frozenset({""}))):
             with pytest.raises(RequestRefused, match="is not served"):
                 check_host(one, [sent])
 
@@ -105,22 +105,22 @@ def test_an_address_that_is_no_host_name_lets_no_nameless_host_in(host: str):
 )
 def test_the_address_that_is_announced_answers(announced: str, host: str):
     """A --host that is a name is announced as the address behind it."""
-    rules = reached_at(rules_of(Address("box.local"), (), (), "k"), announced)
+    rules = reached_at(rules_of(BindAddress("box.local"), (), (), "k"), announced)
     assert rules.hosts == {"box.local", host}
     assert check_host(rules, [f"{host}:9"])
 
 
 def test_the_loopback_is_a_host_already():
-    assert reached_at(Rules(), "http://127.0.0.1:9") == Rules()
+    assert reached_at(AccessRules(), "http://127.0.0.1:9") == AccessRules()
 
 
 @pytest.mark.parametrize("host", ["http://box", "a/b", "*", "", "a b"])
 def test_an_allowed_host_is_a_name(host: str):
     with pytest.raises(UsageError, match="--allow-host"):
-        rules_of(Address(), (host,), (), None)
+        rules_of(BindAddress(), (host,), (), None)
 
 
 @pytest.mark.parametrize("origin", ["*", "null", "localhost:3000", "http://localhost:3000/", "http://a/b", ""])
 def test_an_origin_is_one_site(origin: str):
     with pytest.raises(UsageError, match="is not an origin"):
-        rules_of(Address(), (), (origin,), None)
+        rules_of(BindAddress(), (), (origin,), None)

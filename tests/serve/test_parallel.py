@@ -22,7 +22,7 @@ from localspec.runtime.worker import EngineProcess
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Host
 from localspec.serve.queue import Queue
-from localspec.serve.security import Rules
+from localspec.serve.security import AccessRules
 from tests.serve.test_answers import SCRIPT, TEXT
 from tests.serve.test_queue import lined_up
 from tests.support.asgi_client import PATIENCE, Call
@@ -171,7 +171,7 @@ class Tiny:
         self.changes = asyncio.Event()
         self.host = Host(self._make, changed=self.changes.set)
         self.queue = Queue(self.changes.set, lambda: self.host.parallel, waiting=5)
-        self.app = make_app(Site(Served("tiny"), self.host, self.queue), Rules())
+        self.app = make_app(Site(Served("tiny"), self.host, self.queue), AccessRules())
 
     def _make(self) -> EngineProcess:
         self.engines.append(EngineProcess(self._request, "tests.support.warm:open_verified"))

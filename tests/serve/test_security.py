@@ -9,7 +9,7 @@ import pytest
 
 from localspec.core.events import Failure, Loading
 from localspec.serve.engine import STARTING
-from localspec.serve.security import Rules, host_name, is_loopback
+from localspec.serve.security import AccessRules, host_name, is_loopback
 from tests.serve.test_answers import SCRIPT
 from tests.support.asgi_client import Call
 from tests.support.scripted_engine import READY, ScriptedEngine
@@ -101,13 +101,13 @@ async def test_the_servers_own_origin_may_ask():
 
 async def test_a_second_origin_does_not_ride_on_the_first():
     origins = [("origin", "http://localhost:3000"), ("origin", "http://evil.com")]
-    async with answering(SCRIPT, rules=Rules(origins=frozenset({"http://localhost:3000"}))) as world:
+    async with answering(SCRIPT, rules=AccessRules(origins=frozenset({"http://localhost:3000"}))) as world:
         await refused(world, 403, world.post("/v1/chat/completions", CHAT, headers=origins))
 
 
 async def test_an_origin_that_was_allowed_asks_first_and_reads_the_answer():
     page = ("origin", "http://localhost:3000")
-    async with answering(SCRIPT, rules=Rules(origins=frozenset({page[1]}), key=KEY)) as world:
+    async with answering(SCRIPT, rules=AccessRules(origins=frozenset({page[1]}), key=KEY)) as world:
         asks = await Call(world.app, "OPTIONS", "/v1/chat/completions", headers=[page]).end()
         assert (asks.status, asks.headers["access-control-allow-origin"]) == (204, page[1])
         assert "authorization" in asks.headers["access-control-allow-headers"]
@@ -125,7 +125,7 @@ async def test_a_page_may_send_the_headers_of_its_client():
     page = ("origin", "http://localhost:3000")
     headers = [page, ("x-stainless-lang", "js"), ("authorization", "Bearer any")]
     named = "authorization,content-type,x-stainless-lang"
-    async with answering(SCRIPT, rules=Rules(origins=frozenset({page[1]}))) as world:
+    async with answering(SCRIPT, rules=AccessRules(origins=frozenset({page[1]}))) as world:
         asks = Call(
             world.app, "OPTIONS", "/v1/chat/completions", headers=[page, ("access-control-request-headers", named)]
         )
@@ -137,7 +137,7 @@ async def test_a_page_may_send_the_headers_of_its_client():
 @pytest.mark.parametrize("named", ["", "x: y", "a b", "ä", "x-a,,x-b", "x\r\nset-cookie: a"])
 async def test_what_is_no_headers_name_is_not_echoed(named: str):
     page = ("origin", "http://localhost:3000")
-    async with answering(SCRIPT, rules=Rules(origins=frozenset({page[1]}))) as world:
+    async with answering(SCRIPT, rules=AccessRules(origins=frozenset({page[1]}))) as world:
         asks = Call(world.app, "OPTIONS", "/v1/models", headers=[page, ("access-control-request-headers", named)])
         assert (await asks.end()).headers["access-control-allow-headers"] == "authorization, content-type"
 
@@ -195,7 +195,7 @@ async def test_other_protocols_are_named_and_what_there_is(protocol: str, at: st
 )
 async def test_a_key_is_needed_where_there_is_one(sent: str | None):
     headers = [] if sent is None else [("authorization", sent)]
-    async with answering(SCRIPT, rules=Rules(key=KEY)) as world:
+    async with answering(SCRIPT, rules=AccessRules(key=KEY)) as world:
         call = await refused(world, 401, world.post("/v1/chat/completions", CHAT, headers=headers))
         assert call.headers["www-authenticate"] == "Bearer"
         assert KEY not in call.body.decode()
@@ -208,7 +208,7 @@ async def test_health_without_the_key_names_no_model():
     right = ("authorization", f"Bearer {KEY}")
     failure = Failure("does_not_fit", "guide does not fit.", "Use a smaller model than guide.")
     loads = ScriptedEngine(opening=[Loading("loading guide", 3, 12), READY], paused=True)
-    async with stage(loads, loaded=False, rules=Rules(key=KEY)) as world:
+    async with stage(loads, loaded=False, rules=AccessRules(key=KEY)) as world:
         loads.permit(1)
         await world.until(lambda: world.host.state == "loading")
         while world.host.progress is STARTING:
@@ -222,7 +222,7 @@ async def test_health_without_the_key_names_no_model():
         assert (await world.get("/v1/health").end()).json == {"status": "ok"}
         assert (await world.get("/health", headers=[("authorization", "Bearer x")]).end()).json == {"status": "ok"}
         assert (await world.get("/health", headers=[right]).end()).json["model"] == "guide"
-    async with stage(ScriptedEngine(opening=[failure]), loaded=False, rules=Rules(key=KEY)) as world:
+    async with stage(ScriptedEngine(opening=[failure]), loaded=False, rules=AccessRules(key=KEY)) as world:
         await world.enters("failed")
         without = await world.get("/health").end()
         assert (without.status, without.error["code"]) == (503, "not_loaded")
@@ -232,7 +232,7 @@ async def test_health_without_the_key_names_no_model():
 
 async def test_the_right_key_opens_and_two_do_not():
     right = ("authorization", f"bearer {KEY}")
-    async with answering(SCRIPT, rules=Rules(key=KEY)) as world:
+    async with answering(SCRIPT, rules=AccessRules(key=KEY)) as world:
         assert (await world.post("/v1/chat/completions", CHAT, headers=[right, right]).end()).status == 401
         assert (await world.post("/v1/chat/completions", CHAT, headers=[right]).end()).status == 200
 
@@ -245,13 +245,13 @@ async def test_a_key_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatc
         return one == other
 
     monkeypatch.setattr("localspec.serve.security.hmac.compare_digest", compare)
-    async with answering(SCRIPT, rules=Rules(key=KEY)) as world:
+    async with answering(SCRIPT, rules=AccessRules(key=KEY)) as world:
         await world.get("/metrics", headers=[("authorization", "Bearer wrong")]).end()
     assert compared == [(b"wrong", KEY.encode())]
 
 
 async def test_an_allowed_host_is_compared_whole_too():
-    async with answering(SCRIPT, rules=Rules(hosts=frozenset({"box.local"}))) as world:
+    async with answering(SCRIPT, rules=AccessRules(hosts=frozenset({"box.local"}))) as world:
         for host, status in (("box.local:11535", 200), ("BOX.local.", 200), ("x.box.local", 403), ("box.local.x", 403)):
             assert (await world.get("/health", headers=[("host", host)]).end()).status == status
 

@@ -24,7 +24,7 @@ from localspec.tui.chat.conversation import turns
 from localspec.tui.chat.recorder import HistoryRecorder, HistorySink
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.chat import ChatScreen
-from localspec.tui.themes import Look
+from localspec.tui.themes import ThemeChoice
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
 from tests.support.scripted_engine import ScriptedEngine, answer, step
@@ -153,7 +153,7 @@ async def open_chat(
     sink: HistorySink | None = None,
     past: OpenChat | None = None,
     tuning: Tuning | None = None,
-    looks: Look = NO_LOOK,
+    looks: ThemeChoice = NO_LOOK,
     tooltips: bool = False,
 ) -> AsyncIterator[Stage]:
     """The given engines come in turn: the first at the start, the others at reloads. Without sink nothing is kept."""

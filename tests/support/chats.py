@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from localspec.core.events import FinishReason, Stats, Step
-from localspec.history import OWN, Answer, Answered, Asked, Chat, Generation, History, NewChat, StoredMessage
+from localspec.history import OWN, Answered, Asked, Generation, History, NewChat, SavedAnswer, StoredChat, StoredMessage
 from localspec.history.open_file import private
 from localspec.history.schema import APPLICATION_ID, MIGRATIONS
 from tests.support.scripted_engine import answer as script
@@ -33,7 +33,7 @@ class WholeMessage(msgspec.Struct, frozen=True):
 class WholeChat(msgspec.Struct, frozen=True):
     """An export as JSON, read back."""
 
-    chat: Chat
+    chat: StoredChat
     messages: tuple[WholeMessage, ...]
 
 
@@ -49,7 +49,7 @@ class Talk:
         self.last, self.answered = asked.id, 0
         return asked
 
-    def answers(self, said: Answer, *, to: int = -1) -> Answered:
+    def answers(self, said: SavedAnswer, *, to: int = -1) -> Answered:
         """The answer to the last question, once more or grown; or another one `to` a question."""
         if to != -1 or not self.answered:
             self.question = to if to != -1 else self.last or 0
@@ -61,13 +61,15 @@ def stats(*rounds: Step, finish: FinishReason = "stop") -> Stats:
     return totals(script(*rounds, finish=finish)[:-1], finish)
 
 
-def answer(text: str = "Drafts it.", *, rounds: tuple[Step, ...] = ROUNDS, finish: FinishReason = "stop") -> Answer:
+def answer(
+    text: str = "Drafts it.", *, rounds: tuple[Step, ...] = ROUNDS, finish: FinishReason = "stop"
+) -> SavedAnswer:
     took = stats(*rounds, finish=finish)
-    return Answer(text, Generation("guide", quant="int8", device="cpu", draft="guide-draft", stats=took), rounds)
+    return SavedAnswer(text, Generation("guide", quant="int8", device="cpu", draft="guide-draft", stats=took), rounds)
 
 
-def partial(text: str, *, rounds: tuple[Step, ...] = ROUNDS) -> Answer:
-    return Answer(text, Generation(target="guide"), rounds)
+def partial(text: str, *, rounds: tuple[Step, ...] = ROUNDS) -> SavedAnswer:
+    return SavedAnswer(text, Generation(target="guide"), rounds)
 
 
 def chat(history: History, *texts: str, title: str = "") -> list[StoredMessage]:

@@ -30,8 +30,8 @@ def without_help(text: str) -> str:
     return BLOCK.sub("", text)
 
 
-def help_of(words: str) -> str:
-    printed = CliRunner().invoke(cli, [*words.split(), "--help"], prog_name="localspec", terminal_width=100)
+def help_of(words: str, columns: int = 100) -> str:
+    printed = CliRunner().invoke(cli, [*words.split(), "--help"], prog_name="localspec", terminal_width=columns)
     return printed.output
 
 

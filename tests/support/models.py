@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from localspec.engine.arch import Arch, read_arch
 from localspec.engine.decoder import Decoder
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 from localspec.loading.torch import assemble
 
 TINY: dict[str, Any] = {
@@ -89,7 +89,7 @@ def random_tensors(config: dict[str, Any], *, seed: int, dtype: torch.dtype = to
 def tiny_decoder(*, seed: int = 0, context: int = 256, dtype: torch.dtype = torch.float64, **config: Any) -> Decoder:
     """A random model in memory, float64 unless told."""
     said = {**TINY, **config}
-    source = Memory(random_tensors(said, seed=seed, dtype=dtype))
+    source = StateDictSource(random_tensors(said, seed=seed, dtype=dtype))
     return assemble(read_arch(said), source, dtype=dtype, context=context)
 
 

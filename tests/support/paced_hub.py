@@ -11,7 +11,7 @@ import pytest
 
 from localspec.core.errors import PullError
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Answer, AnyAsk, Ask
+from localspec.hub.records import AnyAsk, Ask, HubAnswer
 from tests.support.scripted_hub import ScriptedHub
 
 LOOK_SECONDS = 0.005
@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.005
 class PacedHub:
     """`asked`: all questions so far, of every process."""
 
-    def __init__(self, scripts: dict[type[Ask], Sequence[Sequence[Answer | Exception | Event]]]) -> None:
+    def __init__(self, scripts: dict[type[Ask], Sequence[Sequence[HubAnswer | Exception | Event]]]) -> None:
         self.script: Any = ScriptedHub(scripts)  # type: ignore[arg-type]
         self.ended: set[int] = set()
 
@@ -38,7 +38,7 @@ class PacedHub:
         monkeypatch.setattr(HubProcess, "close", lambda process: self.ended.add(id(process)))
         return self
 
-    def answers(self, process: HubProcess, question: AnyAsk) -> Iterator[Answer]:
+    def answers(self, process: HubProcess, question: AnyAsk) -> Iterator[HubAnswer]:
         self.ended.discard(id(process))
         for answer in self.script.ask(question):
             while isinstance(answer, Event) and not answer.wait(LOOK_SECONDS):

@@ -17,14 +17,14 @@ from huggingface_hub import close_session
 from localspec.core.paths import packaged
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Access, DraftOffer, Licence, PullPlan, RemoteFile, Repository
-from localspec.hub.transfer import THREADS, Deadlines
+from localspec.hub.transfer import THREADS, TransferTimeouts
 from tests.support.fake_hub import Account, FakeHub, FakeRepository
 
 ANA = Account()
 MEBI = 1 << 20
 NAME, WEIGHTS = "org/model", "model.safetensors"
 INDEX = "model.safetensors.index.json"
-QUICK = Deadlines(silence=0.5, waits=(0.01, 0.01, 0.01), tick=0.01)
+QUICK = TransferTimeouts(silence=0.5, waits=(0.01, 0.01, 0.01), tick=0.01)
 SMALL = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 

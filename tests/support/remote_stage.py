@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from localspec.core.events import AnyEvent, Done, Failure, Ready
 from localspec.core.requests import GenerateRequest, Message
 from localspec.remote.engine import RemoteEngine
-from localspec.remote.exchange import Deadlines
+from localspec.remote.exchange import ServerTimeouts
 from localspec.remote.server import Remote
 from tests.support.recorded_servers import models
 from tests.support.stand_in_server import Answer, Route, StandIn, stand_in
 
-PATIENT = Deadlines(connect=10, short=20, silence=20)
+PATIENT = ServerTimeouts(connect=10, short=20, silence=20)
 CHAT = "POST /v1/chat/completions"
 QUESTION = GenerateRequest(messages=(Message("user", "Hello?"),))
 
@@ -57,7 +57,7 @@ class Talk:
 
 
 @contextmanager
-def talk(routes: dict[str, Route], deadlines: Deadlines = PATIENT, **remote: str) -> Iterator[Talk]:
+def talk(routes: dict[str, Route], deadlines: ServerTimeouts = PATIENT, **remote: str) -> Iterator[Talk]:
     with stand_in(routes) as server:
         engine = RemoteEngine(Remote(server.url, **remote), deadlines)
         engine.start()

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from localspec.hub.process import HubProcess
 from localspec.hub.records import (
     Access,
-    Answer,
     AnyAsk,
     Ask,
     DraftOffer,
     Fetched,
+    HubAnswer,
     Licence,
     Pulled,
     PullPlan,
@@ -30,7 +30,7 @@ from localspec.hub.records import (
 )
 from localspec.loading.fit import FitReport, FormatFit
 
-Scripts = Mapping[type[Ask], Sequence[Sequence[Answer | Exception]]]
+Scripts = Mapping[type[Ask], Sequence[Sequence[HubAnswer | Exception]]]
 COMMIT = "1a2b3c4d" * 5
 GB = 1_000_000_000
 
@@ -50,7 +50,7 @@ class ScriptedHub:
         monkeypatch.setattr(HubProcess, "close", lambda _: self.close())
         return self
 
-    def ask(self, question: AnyAsk) -> Iterator[Answer]:
+    def ask(self, question: AnyAsk) -> Iterator[HubAnswer]:
         self.asked.append(question)
         lists = self.scripts[type(question)]
         for answer in lists.pop(0) if len(lists) > 1 else lists[0]:

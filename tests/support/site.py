@@ -12,11 +12,11 @@ from localspec.remote.kinds import KINDS
 from localspec.serve.app import Served, Site, make_app
 from localspec.serve.engine import Host, State
 from localspec.serve.queue import Queue
-from localspec.serve.security import Rules
+from localspec.serve.security import AccessRules
 from tests.support.asgi_client import PATIENCE, Call
 from tests.support.scripted_engine import ScriptedEngine
 
-ANYONE = Rules()
+ANYONE = AccessRules()
 
 
 class Stage:
@@ -25,7 +25,7 @@ class Stage:
     def __init__(
         self,
         *engines: ScriptedEngine,
-        rules: Rules = ANYONE,
+        rules: AccessRules = ANYONE,
         ttl: float | None = None,
         served: Served = Served("guide"),  # noqa: B008 - frozen
         **more: Any,

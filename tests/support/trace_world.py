@@ -13,7 +13,7 @@ from functools import cache
 
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.drafters.lookup import bucket
-from localspec.engine.drafters.ngram import Finder
+from localspec.engine.drafters.ngram import NgramFinder
 from localspec.engine.policy.named import LONG_MATCH
 from localspec.engine.protocols import PLAIN, Choice, Offer, Policy, Round
 
@@ -115,7 +115,7 @@ def steady_costs(copied: float, agreement: float, on: Machine) -> dict[tuple[str
 @cache
 def look_up(prompt: tuple[int, ...], answer: tuple[int, ...]) -> tuple[Offer | None, ...]:
     """What a look-up offers before each token of the answer."""
-    find, ids, found = Finder(), array("i", prompt), []
+    find, ids, found = NgramFinder(), array("i", prompt), []
     for token in answer:
         match = find(ids, ids, MAX_DRAFT)
         found.append(None if match is None else Offer("lookup", len(match.tokens), match.tokens, bucket(match)))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from localspec.engine.drafters.translated import TranslatedDrafter
 from localspec.engine.protocols import ExitStates
-from localspec.models.pieces import Pieces
+from localspec.models.pieces import TokenBytes
 from localspec.models.prompt import Prompter
 from localspec.models.translation import Tongue, Translation
 from tests.support.tokenizers import CORPUS, byte_level, gpt2_like, llama2_like, llama3_like, trained_once
@@ -65,7 +65,7 @@ TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
 
 
 def tongue(tokenizer: Tokenizer) -> Tongue:
-    return Tongue(Pieces(tokenizer), Prompter(tokenizer, name="a tokenizer", template=None).running)
+    return Tongue(TokenBytes(tokenizer), Prompter(tokenizer, name="a tokenizer", template=None).running)
 
 
 class Reciter:

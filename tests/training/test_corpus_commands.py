@@ -46,7 +46,7 @@ SHELL_WORDS = re.compile(r"[<;&$]|^(if|python|[A-Z_]+=)|^echo(?!.* [|] )")
 PLACEHOLDERS = {"folder": "target", "large": "target", "small": "draft"}
 CAPITALS = {"MODEL": "guide", "PROMPT": "Hello", "NAME": "nord", "WORDS": "draft"}  # and ID, a chat's
 MEASURING = ("measure", "sweep")
-TWO = tuple(prompts.Prompt(GUIDE, question) for question in QUESTIONS[:2])
+TWO = tuple(prompts.BenchPrompt(GUIDE, question) for question in QUESTIONS[:2])
 ELSEWHERE = re.compile(r"^localspec (pull|rm|serve|stop)\b|pair [A-Z]|ORG/|ollama:|qwen3-8b|smollm2|--(server|batch) ")
 SHAPES = "python -m benchmarks.shapes "  # a process that imports all that can be measured, for five seconds
 TERMINALS_OWN = {"Ctrl+Shift+V"}

@@ -18,10 +18,10 @@ from localspec.models.catalog import Catalog, DraftEntry
 from localspec.tui.chat.licence import OURS, licences
 from localspec.tui.chat.report import answer_report
 from localspec.tui.control.command_search import nearest
-from localspec.tui.control.commands import COMMANDS, Command, Known, awaited, find, offers, parse
+from localspec.tui.control.commands import COMMANDS, Command, UserNames, awaited, find, offers, parse
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.control.turns import WAITING
-from localspec.tui.themes import Look
+from localspec.tui.themes import ThemeChoice
 from localspec.tui.transcript.markers import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
@@ -60,9 +60,9 @@ def test_a_command_ends_at_the_first_blank_and_a_path_is_none():
 def test_what_is_offered_begins_as_was_typed():
     assert [offer.text for offer in offers("/th")] == ["/theme "]
     assert [offer.text for offer in offers("/exi")] == ["/bye"]
-    assert [offer.text for offer in offers("/theme dra", Known(themes=("dracula", "nord")))] == ["/theme dracula"]
+    assert [offer.text for offer in offers("/theme dra", UserNames(themes=("dracula", "nord")))] == ["/theme dracula"]
     assert [offer.text for offer in offers("/export json")] == ["/export json", "/export jsonl"]
-    assert [offer.usage for offer in offers("/model b", Known(models=("bb\x1b", "b")))] == ["b", "bb␛"]
+    assert [offer.usage for offer in offers("/model b", UserNames(models=("bb\x1b", "b")))] == ["b", "bb␛"]
     assert len(offers("/")) == len(COMMANDS)
     assert offers("//") == offers("/nope") == offers("/theme nope") == offers("a /") == offers("/\n") == ()
     assert awaited("/theme x") is find("theme")
@@ -73,7 +73,7 @@ async def test_what_an_argument_may_be_is_offered_where_it_is_known():
     named = (("exit2", DraftEntry("early-exit", exit_layer=2)),)
     config = Config(presets={"mine": PresetTable()})
     tuning = Tuning(config, Catalog.load(), entry=replace(Catalog.load().resolve("guide"), drafts=named))
-    looks = Look(themes=(Theme("nocturne", primary="red"),))
+    looks = ThemeChoice(themes=(Theme("nocturne", primary="red"),))
     async with open_chat(ScriptedEngine(HELLO), tuning=tuning, looks=looks) as stage:
         for typed, offered in [
             ("/copy ", {"code", "all"}),

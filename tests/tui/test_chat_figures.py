@@ -10,14 +10,14 @@ import pytest
 from localspec.config.tables import Config
 from localspec.core.events import DraftLength, Mode, Proposal, Ready, SpecCard, Stats, Step
 from localspec.core.requests import SamplingOptions
-from localspec.runtime.local_models import Shelved
+from localspec.runtime.local_models import ListedModel
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import hints
 from localspec.tui.chat.draft_length import RECENT, drafting, length_now, why_off, words
 from localspec.tui.chat.gain import NOT_YET, UNSTEADY, against, gain
-from localspec.tui.chat.info import Info, info
+from localspec.tui.chat.info import ChatInfo, info
 from localspec.tui.control.tuning import Tuning
-from localspec.tui.panels.speed_panel import Reading, panel
+from localspec.tui.panels.speed_panel import SpeedReading, panel
 from localspec.tui.panels.stats_line import summary
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.transcript import legend
@@ -193,9 +193,9 @@ async def test_when_auto_drafts_no_more_it_says_why():
 
 
 def test_the_state_line_says_the_context_and_what_was_chosen():
-    assert info(Info("balanced", 7), STATS, 99).plain == "ctx 1,204/8,192 15 % · preset balanced · seed 7"
-    assert info(Info(), STATS, 99).plain == "ctx 1,204/8,192 15 %"
-    assert info(Info(seed=0), STATS, 99).plain == "ctx 1,204/8,192 15 % · seed 0"
+    assert info(ChatInfo("balanced", 7), STATS, 99).plain == "ctx 1,204/8,192 15 % · preset balanced · seed 7"
+    assert info(ChatInfo(), STATS, 99).plain == "ctx 1,204/8,192 15 %"
+    assert info(ChatInfo(seed=0), STATS, 99).plain == "ctx 1,204/8,192 15 % · seed 0"
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ def test_the_state_line_says_the_context_and_what_was_chosen():
     ],
 )
 def test_what_does_not_fit_is_left_out_and_a_download_last(width: int, said: str):
-    assert info(Info("balanced", 7, "↓ 3 %"), STATS, width + 1).plain == said
+    assert info(ChatInfo("balanced", 7, "↓ 3 %"), STATS, width + 1).plain == said
 
 
 def test_a_context_that_is_nearly_full_is_a_warning_in_words_too():
-    found = info(Info(), changed(context_used=6554), 99)
+    found = info(ChatInfo(), changed(context_used=6554), 99)
     assert found.plain.startswith("ctx 6,554/8,192 80 % full")
     assert {str(span.style) for span in found.spans if span.start == 0} == {"bold $text-warning"}
 
@@ -296,7 +296,7 @@ def test_how_far_drafts_go_in_words(mode: Mode, k: DraftLength, rounds: list[Ste
 
 def test_the_panel_says_how_much_of_the_memory_is_held_and_how_it_is_drafted():
     held = changed(target_bytes=6_400_000_000, kv_bytes=500_000_000)
-    reading = Reading(held, 0.06, 12, (step("a", "b"),), AUTO, "cuda:0", 8_000_000_000)
+    reading = SpeedReading(held, 0.06, 12, (step("a", "b"),), AUTO, "cuda:0", 8_000_000_000)
     lines = panel(reading, 28, 20).plain.splitlines()
     assert "VRAM     ███████░ 6.9/8.0 GB" in lines
     assert "drafts   auto, 2 at a time" in lines
@@ -436,7 +436,7 @@ def test_where_nothing_can_be_kept_it_is_always_the_first_time(monkeypatch: pyte
 
 
 async def test_the_palette_lists_models_and_loads_the_one_that_is_chosen(monkeypatch: pytest.MonkeyPatch):
-    models = [Shelved("[/nope]", "[b]", 1, "fits", ()), Shelved("qwen7b", "bf16", 1, "too large", ())]
+    models = [ListedModel("[/nope]", "[b]", 1, "fits", ()), ListedModel("qwen7b", "bf16", 1, "too large", ())]
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: models)
     chosen: list[str] = []
     async with open_chat(ScriptedEngine(), size=(80, 140)) as stage:

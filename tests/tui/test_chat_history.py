@@ -18,8 +18,8 @@ from localspec.core.errors import UPDATE
 from localspec.core.events import Failure, Notice, Ready, Stats
 from localspec.core.requests import LoadRequest, Message
 from localspec.core.version import __version__
-from localspec.history import Answer as StoredAnswer
 from localspec.history import Generation, History, NewChat, OpenChat, StoredMessage, Writer, database, recall, writer
+from localspec.history import SavedAnswer as StoredAnswer
 from localspec.tui import app as app_module
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import recorder

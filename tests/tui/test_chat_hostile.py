@@ -9,7 +9,7 @@ import pytest
 from textual.drivers.headless_driver import HeadlessDriver
 
 from localspec.core.events import Failure, Loading, ModelCard, Notice, Ready, SpecCard
-from localspec.history import Attachment, Chat, Generation, OpenChat, StoredMessage, Tree
+from localspec.history import Attachment, Generation, OpenChat, StoredChat, StoredMessage, Tree
 from localspec.tui.app import ChatApp
 from localspec.tui.markdown.parser import parser
 from localspec.tui.transcript.markers import Note
@@ -52,7 +52,7 @@ def hostile_past() -> OpenChat:
         StoredMessage(2, ATTACKS, 1, "assistant", ATTACKS, "stopped", ATTACKS, generation=made),
         StoredMessage(3, ATTACKS, 2, "assistant", ATTACKS, "done", ATTACKS),
     )
-    chat = Chat(ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, 3, False, 3)
+    chat = StoredChat(ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, ATTACKS, 3, False, 3)
     return OpenChat(chat, Tree(said))
 
 

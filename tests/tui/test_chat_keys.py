@@ -26,14 +26,14 @@ from localspec.tui.control import interrupts
 from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.markdown.paragraph import Paragraph
-from localspec.tui.panels.disk_tab import Pick
+from localspec.tui.panels.disk_tab import ModelPick
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.screens.compare import CompareScreen
-from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.compare_methods import CompareMethod
 from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.help import HelpScreen
-from localspec.tui.screens.models import ModelsScreen, Shelf
+from localspec.tui.screens.models import ModelLists, ModelsScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker
@@ -46,15 +46,17 @@ from tests.support.scripted_engine import ScriptedEngine, totals
 
 pytestmark = pytest.mark.heavy
 
-SHELF = Shelf(list, lambda _: [], str, list, Pick("guide", "auto"))
+SHELF = ModelLists(list, lambda _: [], str, list, ModelPick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "help": lambda _: HelpScreen([("F1", "Help")]),
-    "compare": lambda _: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
+    "compare": lambda _: CompareScreen(
+        GenerateRequest(), (CompareMethod("plain", False), CompareMethod("drafted", True)), lambda _: None
+    ),
     "drafters": lambda _: DraftersScreen("What drafts for guide", "Nothing."),
     "themes": lambda _: ThemePicker(("nord", "tokyo-night"), "tokyo-night"),
     "overflow": lambda _: Overflow("The chat is full.", 2),
     "models": lambda stage: ModelsScreen(
-        Shelf(list, lambda _: [], str, list, Pick("guide", "auto")), stage.chat.library
+        ModelLists(list, lambda _: [], str, list, ModelPick("guide", "auto")), stage.chat.library
     ),
     "sampling": lambda _: SamplingForm(Tuning()),
 }

@@ -11,7 +11,7 @@ from localspec.config.tables import Config
 from localspec.core.events import Failure
 from localspec.core.requests import SamplingOptions
 from localspec.history import History, NewChat, StoredMessage, recall
-from localspec.history.records import Answer, Generation
+from localspec.history.records import Generation, SavedAnswer
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.dialog import Dialog
@@ -50,7 +50,7 @@ def held(model_key: str, title: str, used: int = 200) -> str:
         asked = history.begin(NewChat(model_key, title), title)
         answered = history.append(StoredMessage.unsaved(asked.chat_id, "assistant", "", asked.id, status="partial"))
         figures = msgspec.structs.replace(stats(step("Yes."), finish="stop"), context_used=used, context_max=512)
-        history.save(answered.id, Answer("Yes.", Generation(Path(model_key).name, stats=figures)))
+        history.save(answered.id, SavedAnswer("Yes.", Generation(Path(model_key).name, stats=figures)))
         return asked.chat_id
 
 

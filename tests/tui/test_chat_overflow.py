@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from localspec.config.tables import ChatTable, Config
-from localspec.config.tables import Overflow as Policy
+from localspec.config.tables import OverflowPolicy as Policy
 from localspec.core.events import Failure
 from localspec.core.requests import Message
 from localspec.history import recall

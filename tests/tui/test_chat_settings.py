@@ -23,7 +23,7 @@ from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.panels.disk_tab import OnDisk
 from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.screens.sampling_form import SamplingForm
-from localspec.tui.themes import Look, look, user_themes
+from localspec.tui.themes import ThemeChoice, look, user_themes
 from localspec.tui.transcript.markers import Note
 from tests.models.test_catalog import fetched
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
@@ -300,7 +300,7 @@ def test_a_theme_that_is_not_there_ends_the_start_if_asked_for_and_else_is_a_not
 
 
 async def test_a_theme_named_like_markup_does_no_harm():
-    looks = Look(themes=(Theme("[/nope]", "red"),), notices=(Notice("warning", "x", "[/nope]"),))
+    looks = ThemeChoice(themes=(Theme("[/nope]", "red"),), notices=(Notice("warning", "x", "[/nope]"),))
     async with open_chat(ScriptedEngine(HELLO), looks=looks) as stage:
         await stage.sees("[/nope]")
         stage.app.theme = "[/nope]"

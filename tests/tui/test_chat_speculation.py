@@ -17,7 +17,7 @@ from localspec.tui.panels.stats_line import StatsLine
 from localspec.tui.screens import compare
 from localspec.tui.screens import compare_methods as ways
 from localspec.tui.screens.compare import CompareScreen, parting, verdict
-from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.compare_methods import CompareMethod
 from localspec.tui.screens.compare_side import Side
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
@@ -45,7 +45,7 @@ def hints_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StatsLine, "give_hint", lambda self, text, _=0.0, **_more: setattr(self, "hint", text))
 
 
-def side(way: Way, rounds: list[Step], text: str = "") -> Side:
+def side(way: CompareMethod, rounds: list[Step], text: str = "") -> Side:
     made = Side(way)
     for event in answer(*rounds):
         made.add(event)
@@ -382,7 +382,7 @@ async def answered(stage: Stage) -> None:
     await stage.asks("hi", "Bye.", "idle")
 
 
-DRAFTS, EXIT = Way("small", speculate=True), Way("early-exit:4", speculate=True, exit_layer=4)
+DRAFTS, EXIT = CompareMethod("small", speculate=True), CompareMethod("early-exit:4", speculate=True, exit_layer=4)
 
 
 @pytest.mark.parametrize(

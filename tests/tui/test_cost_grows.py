@@ -14,7 +14,7 @@ from time import thread_time
 import pytest
 
 from localspec.core.events import Stats
-from localspec.history import Chat, Generation, OpenChat, StoredMessage, Tree
+from localspec.history import Generation, OpenChat, StoredChat, StoredMessage, Tree
 from tests.support.chat_stage import Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
@@ -56,7 +56,9 @@ def past(count: int) -> OpenChat:
         who, made = ("user", None) if number % 2 else ("assistant", Generation("guide", stats=Stats()))
         text = PROSE if number % 2 else PROSE + LIST
         said.append(StoredMessage(number, "c", number - 1 or None, who, text, "done", "", generation=made))  # type: ignore[arg-type]
-    return OpenChat(Chat("c", "a chat", "", "", "guide", None, None, count, False, False, count), Tree(tuple(said)))
+    return OpenChat(
+        StoredChat("c", "a chat", "", "", "guide", None, None, count, False, False, count), Tree(tuple(said))
+    )
 
 
 @asynccontextmanager

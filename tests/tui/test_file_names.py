@@ -13,7 +13,7 @@ import pytest
 from localspec.tui.chat import file_names
 from localspec.tui.chat.attachments import doubtful
 from localspec.tui.chat.daemon import in_daemon
-from localspec.tui.chat.file_names import MOST_OFFERED, Begun, Folder, begun, steps, written
+from localspec.tui.chat.file_names import MOST_OFFERED, Begun, FolderNames, begun, steps, written
 from localspec.tui.panels import completion
 from localspec.tui.panels.completion import typed_path
 from localspec.tui.screens.dialog import Dialog
@@ -21,13 +21,13 @@ from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
 
-def read(path: Path | str) -> Folder:
-    folder = Folder(str(path))
+def read(path: Path | str) -> FolderNames:
+    folder = FolderNames(str(path))
     folder.read()
     return folder
 
 
-def names(folder: Folder, typed: str) -> list[str]:
+def names(folder: FolderNames, typed: str) -> list[str]:
     return [one.name for one in folder.matching(typed)]
 
 
@@ -100,11 +100,11 @@ def test_blanks_stand_in_quotes_that_stay_open_in_a_folder_and_no_key_types_a_co
 def test_of_a_large_folder_as_much_is_read_as_is_allowed_and_few_are_offered(tmp_path: Path):
     for number in range(MOST_OFFERED + 20):
         (tmp_path / f"file{number}").touch()
-    folder = Folder(str(tmp_path))
+    folder = FolderNames(str(tmp_path))
     folder.read(most=MOST_OFFERED + 10)
     assert len(folder.names) == MOST_OFFERED + 10
     assert len(folder.matching("f")) == MOST_OFFERED
-    late = Folder(str(tmp_path))
+    late = FolderNames(str(tmp_path))
     late.read(seconds=-1)
     assert len(late.names) == 1
 
@@ -208,11 +208,11 @@ async def test_a_message_that_names_no_file_is_sent_when_the_user_says_so(
 async def test_a_folder_that_never_answers_holds_neither_keys_nor_sending(monkeypatch: pytest.MonkeyPatch):
     gate = threading.Event()
 
-    def dead(self: Folder) -> None:
+    def dead(self: FolderNames) -> None:
         self.names.append("slow.txt")
         gate.wait()
 
-    monkeypatch.setattr(file_names.Folder, "read", dead)
+    monkeypatch.setattr(file_names.FolderNames, "read", dead)
     monkeypatch.setattr(completion, "PATIENCE_SECONDS", 0.05)
     async with open_chat(ScriptedEngine(HELLO)) as stage:
         await stage.ready()

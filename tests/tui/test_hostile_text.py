@@ -17,12 +17,12 @@ from localspec.history import Attachment
 from localspec.hub.queue import Download
 from localspec.hub.records import Access, DraftOffer, Licence, PullPlan, PullRequest, Repository, SearchRow
 from localspec.loading.fit import FitReport, FormatFit
-from localspec.runtime.local_models import Shelved
-from localspec.runtime.pairs import Candidate
+from localspec.runtime.local_models import ListedModel
+from localspec.runtime.pairs import DrafterCandidate
 from localspec.tui.chat.attachments import from_paste
 from localspec.tui.chat.draft_length import drafting, words
 from localspec.tui.chat.file_names import Begun, Named
-from localspec.tui.chat.info import Info, info
+from localspec.tui.chat.info import ChatInfo, info
 from localspec.tui.chat.plan_lines import choices, plan_lines
 from localspec.tui.keys.palette import shown as shown_model
 from localspec.tui.markdown.parser import parser
@@ -33,7 +33,7 @@ from localspec.tui.panels.header import Header
 from localspec.tui.panels.hub_rows import Listing, detail, listed
 from localspec.tui.panels.lines import Lines
 from localspec.tui.panels.pills import Pills
-from localspec.tui.panels.speed_panel import Reading, panel
+from localspec.tui.panels.speed_panel import SpeedReading, panel
 from localspec.tui.panels.stats_line import loading_words
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import Note
@@ -65,14 +65,13 @@ def header(text: str) -> str:
 
 
 def state(text: str) -> str:
-    return str(info(Info(text, 1, text), Stats(), 10**6))
+    return str(info(ChatInfo(text, 1, text), Stats(), 10**6))
 
 
 def panel_line(text: str) -> str:
     spec = SpecCard("model", text, "auto", reason=text)
-    return (
-        f"{panel(Reading(Stats(draft_kind='model'), spec=spec, device=text), 10**6, 99)}{drafting(spec)}{words(spec)}"
-    )
+    reading = SpeedReading(Stats(draft_kind="model"), spec=spec, device=text)
+    return f"{panel(reading, 10**6, 99)}{drafting(spec)}{words(spec)}"
 
 
 def tooltip(text: str) -> str:
@@ -80,7 +79,7 @@ def tooltip(text: str) -> str:
 
 
 def model_row(text: str) -> str:
-    return str(shown_model(Shelved(text, text, 1, text, ())))
+    return str(shown_model(ListedModel(text, text, 1, text, ())))
 
 
 def question(text: str) -> str:
@@ -114,7 +113,9 @@ def of_the_hub(text: str) -> str:
         Licence(text, link=text),
         FitReport(text, text, 4096, 2, (FormatFit(text, "fits", 1, 1, 1, 1),), text, text),
     )
-    found = Listing(SearchRow(text, 1, text, licence, "", 1, 1, text, text, text), report, Candidate(text, 1, False))
+    found = Listing(
+        SearchRow(text, 1, text, licence, "", 1, 1, text, text, text), report, DrafterCandidate(text, 1, False)
+    )
     rows = (found, replace(found, row=structs.replace(found.row, note="")))
     access = Access("no-request", text, text, by_hand=True)
     kept = Repository(text, text, text, (), licence, Access(), 1, text, text)

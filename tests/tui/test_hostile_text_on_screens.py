@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 from textual.widgets import OptionList
 
-from localspec.cli.progress import Progress
+from localspec.cli.progress import ProgressBar
 from localspec.cli.run import Output, show
 from localspec.config.tables import Config, PresetTable
 from localspec.core.events import AnyEvent, Failure, Loading, Notice, Ready, SpecCard
 from localspec.core.requests import GenerateRequest
-from localspec.history import Chat, Hit
-from localspec.history.records import Part
+from localspec.history import SearchHit, StoredChat
+from localspec.history.records import TextPart
 from localspec.runtime import local_models
-from localspec.runtime.local_models import Shelved
+from localspec.runtime.local_models import ListedModel
 from localspec.runtime.stream import Stream
 from localspec.tui.app import ChatApp
 from localspec.tui.chat.recorder import HistoryRecorder
@@ -79,8 +79,8 @@ async def watched(
     engine = ScriptedEngine(*scripts, opening=opening)
     app = ChatApp(lambda: engine, recorder=HistoryRecorder(Everything()), tuning=tuning)
     app.driver_class = TitledDriver
-    chat = Chat("a1", text, text, text, text, text, text, 2, False, False, 2)
-    hit = Hit("a1", text, 1, "user", text, (Part(text, False), Part(text, True)))
+    chat = StoredChat("a1", text, text, text, text, text, text, 2, False, False, 2)
+    hit = SearchHit("a1", text, 1, "user", text, (TextPart(text, False), TextPart(text, True)))
     app.chat.chats.store.chats = lambda limit: [chat]  # type: ignore[method-assign]  # noqa: ARG005
     app.chat.chats.store.find = lambda query: [hit]  # type: ignore[method-assign]  # noqa: ARG005
     async with app.run_test(size=(110, 40), headless=False) as pilot:
@@ -126,7 +126,7 @@ async def test_titles_in_the_palette(text: str):
 @pytest.mark.sampled(2)
 @TEXTS
 async def test_models_and_drafters_to_choose_from(text: str, monkeypatch: pytest.MonkeyPatch):
-    models = [Shelved(text, text, 1, text, ((text, text), ("off", text)))]
+    models = [ListedModel(text, text, 1, text, ((text, text), ("off", text)))]
     monkeypatch.setattr(local_models, "on_disk", lambda *_, **__: models)
     async with watched(text=text) as stage:
         await stage.send("/model")
@@ -228,7 +228,7 @@ def test_run_in_a_terminal(monkeypatch: pytest.MonkeyPatch, count: int):
     monkeypatch.setattr(sys, "stderr", err)
     texts = fuzzed(12, count)
     show(stream(pieces(texts, 1)), Output())
-    with Progress() as bar:
+    with ProgressBar() as bar:
         bar.started = -10.0
         for text in texts[:1000]:
             bar.show(Loading(text, 1, 2))

@@ -18,13 +18,13 @@ from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys import ids
 from localspec.tui.keys.ids import known_ids
 from localspec.tui.keys.keymap import Bound, bound, remap, spelled
-from localspec.tui.panels.disk_tab import Pick
+from localspec.tui.panels.disk_tab import ModelPick
 from localspec.tui.screens.compare import CompareScreen
-from localspec.tui.screens.compare_methods import Way
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.screens.compare_methods import CompareMethod
+from localspec.tui.screens.dialog import Dialog, DialogButton
 from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.link import LinkScreen
-from localspec.tui.screens.models import ModelsScreen, Shelf
+from localspec.tui.screens.models import ModelLists, ModelsScreen
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.screens.sampling_form import SamplingForm
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat, own_keys
@@ -32,12 +32,12 @@ from tests.support.scripted_engine import READY, ScriptedEngine
 
 pytestmark = pytest.mark.heavy
 
-ways = (Way("plain", False), Way("drafted", True))
-SHELF = Shelf(list, lambda _: [], str, list, Pick("guide", "auto"))
+ways = (CompareMethod("plain", False), CompareMethod("drafted", True))
+SHELF = ModelLists(list, lambda _: [], str, list, ModelPick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "compare.close": lambda _: CompareScreen(GenerateRequest(), ways, lambda _: None),
     "models.close": lambda stage: ModelsScreen(SHELF, stage.chat.library),
-    "asking.leave": lambda _: Dialog("Delete it?", ["It is large."], [Reply("yes", "Delete it")]),
+    "asking.leave": lambda _: Dialog("Delete it?", ["It is large."], [DialogButton("yes", "Delete it")]),
     "form.close": lambda _: SamplingForm(Tuning()),
     "overflow.leave": lambda _: Overflow("The chat is full.", 2),
     "link.leave": lambda _: LinkScreen("https://example.org/"),

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from localspec.hub.integrity import FileFound, FilesVerified
 from localspec.hub.queue import Download
 from localspec.hub.records import Licence, PullRequest, SearchRow
-from localspec.runtime.local_models import Shelved
-from localspec.runtime.origins import Origin
+from localspec.runtime.local_models import ListedModel
+from localspec.runtime.origins import ModelOrigin
 from localspec.tui.control.library import Leftovers, right_words
 from localspec.tui.panels import download_rows, hub_rows
-from localspec.tui.panels.disk_tab import OnDisk, Pick
+from localspec.tui.panels.disk_tab import ModelPick, OnDisk
 from localspec.tui.panels.hub_rows import Listing
-from localspec.tui.panels.hub_search import Search
+from localspec.tui.panels.hub_search import HubSearch
 from tests.support.scripted_hub import a_fit
 
 GB = 1_000_000_000
@@ -81,7 +81,7 @@ def test_the_hub_is_sorted_by_fit_as_well_and_by_what_headers_said_of_it():
     words = {"a": "too large", "b": "", "c": "from disk", "d": "fits in int4", "e": "fits"}
     rows = [Listing(SearchRow(f"org/{name}", GB, word, Licence(), "", 1)) for name, word in words.items()]
     rows.append(Listing(SearchRow("org/f", GB, "too large", Licence(), "", 1), fit=a_fit(word="fits")))
-    search = Search()
+    search = HubSearch()
     while search.sort != "fit":
         search = search.changed("sort")
     assert [one.row.repo.removeprefix("org/") for one in search.arranged(rows)] == ["d", "e", "f", "c", "b", "a"]
@@ -114,10 +114,10 @@ class Disk(OnDisk):
 @pytest.mark.parametrize("width", [120, 80])
 def test_a_model_on_disk_has_its_whole_name_where_its_origin_can_give_way(width: int):
     name = f"hf:{LONG}:Q4_K_M"
-    disk = Disk(list, lambda _: (), Pick("guide", "auto"))
+    disk = Disk(list, lambda _: (), ModelPick("guide", "auto"))
     disk.width = width
-    origin = Origin("Hugging Face", LONG, "1a2b3c4d" * 5)
-    disk.models = [Shelved(name, "Q4_K_M", 105_000_000, "fits", (), origin, "2020-01-01T00:00:00+00:00")]
+    origin = ModelOrigin("Hugging Face", LONG, "1a2b3c4d" * 5)
+    disk.models = [ListedModel(name, "Q4_K_M", 105_000_000, "fits", (), origin, "2020-01-01T00:00:00+00:00")]
     line = disk.lines()[0]
     for word in (name, "Q4_K_M", "105 MB", "fits"):
         assert word in line
@@ -126,17 +126,20 @@ def test_a_model_on_disk_has_its_whole_name_where_its_origin_can_give_way(width:
 
 
 def test_a_long_name_on_disk_keeps_the_program_and_its_end():
-    disk = Disk(list, lambda _: (), Pick("guide", "auto"))
+    disk = Disk(list, lambda _: (), ModelPick("guide", "auto"))
     disk.width = 60
-    disk.models = [Shelved(f"hf:{LONG}:Q4_K_M", "Q4_K_M", 105_000_000, "fits", ())]
+    disk.models = [ListedModel(f"hf:{LONG}:Q4_K_M", "Q4_K_M", 105_000_000, "fits", ())]
     assert "hf:…" in disk.lines()[0]
     assert "Instruct-GGUF:Q4_K_M" in disk.lines()[0]
 
 
 def test_a_path_that_is_too_long_is_its_last_part_in_one_readable_line():
     path = "/home/someone/.cache/huggingface/hub/models--org--name/snapshots/1a2b/SmolLM2-135M-Q4_1.gguf"
-    disk = Disk(list, lambda _: (), Pick("guide", "auto"))
-    disk.models = [Shelved(path, "Q4_1", 105_000_000, "fits well", ()), Shelved("/m/tiny", "fp32", 0, "fits", ())]
+    disk = Disk(list, lambda _: (), ModelPick("guide", "auto"))
+    disk.models = [
+        ListedModel(path, "Q4_1", 105_000_000, "fits well", ()),
+        ListedModel("/m/tiny", "fp32", 0, "fits", ()),
+    ]
     for width in (60, 80):
         disk.width = width
         first, second = disk.lines()

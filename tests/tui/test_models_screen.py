@@ -38,13 +38,13 @@ from localspec.hub.records import (
     SearchRow,
 )
 from localspec.models import hub_cache
-from localspec.runtime.local_models import Shelved
-from localspec.runtime.origins import Origin
-from localspec.runtime.pairs import Candidate, PairVerdict
+from localspec.runtime.local_models import ListedModel
+from localspec.runtime.origins import ModelOrigin
+from localspec.runtime.pairs import DrafterCandidate, PairVerdict
 from localspec.tui.panels import hub_tab
 from localspec.tui.screens import dialog
 from localspec.tui.screens import models as models_screen
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.screens.dialog import Dialog, DialogButton
 from localspec.tui.screens.models import ModelsScreen
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.paced_hub import PacedHub
@@ -65,11 +65,14 @@ VERDICT = PairVerdict("org/model", "org/small", True, "same", "the same tokens")
 FETCHING = Progress("org/model", "downloading", 2 * GB, 4 * GB, bytes_per_second=88e6, eta_s=23.0)
 
 
-def shelf(*names: str) -> list[Shelved]:
-    hub = Origin("Hugging Face", "org/cached", COMMIT)
-    found = [Shelved("guide", "int8", 29_000_000, "fits", OFF, Origin("built in"))]
-    found.append(Shelved("org/cached", "bf16", 4 * GB, "fits in int8", OFF, hub))
-    return [*found, *(Shelved(name, "bf16", GB, "fits", OFF, Origin("Hugging Face", name, COMMIT)) for name in names)]
+def shelf(*names: str) -> list[ListedModel]:
+    hub = ModelOrigin("Hugging Face", "org/cached", COMMIT)
+    found = [ListedModel("guide", "int8", 29_000_000, "fits", OFF, ModelOrigin("built in"))]
+    found.append(ListedModel("org/cached", "bf16", 4 * GB, "fits in int8", OFF, hub))
+    return [
+        *found,
+        *(ListedModel(name, "bf16", GB, "fits", OFF, ModelOrigin("Hugging Face", name, COMMIT)) for name in names),
+    ]
 
 
 @pytest.fixture(autouse=True)
@@ -105,7 +108,7 @@ def a_hub(**scripts: Any) -> dict[Any, Any]:
     usual: dict[Any, Any] = {
         AskSearch: [[SearchPage(ROWS)]],
         AskFit: [[FitFound(a_fit())]],
-        AskPair: [[PairFound((Candidate("org/small", GB, False, VERDICT),))]],
+        AskPair: [[PairFound((DrafterCandidate("org/small", GB, False, VERDICT),))]],
         AskPull: [[a_plan()]],
     }
     return usual | {globals()[name]: script for name, script in scripts.items()}
@@ -184,7 +187,7 @@ async def test_a_download_is_one_question_and_goes_on_whatever_is_on_the_screen(
         focused = screen(stage).focused
         headers = Event()
 
-        def looked(*_: object, **__: object) -> Iterator[Shelved]:
+        def looked(*_: object, **__: object) -> Iterator[ListedModel]:
             headers.wait()
             yield from shelf("org/model")
 
@@ -490,7 +493,7 @@ async def test_an_answer_counts_from_half_a_second_after_the_key_that_asked(monk
     async with open_chat(ScriptedEngine()) as stage:
         await stage.ready()
         for asked_at in (None, monotonic(), monotonic() - 601):
-            question = Dialog("Delete it?", [], [Reply("yes", "Delete it")], asked_at=asked_at)
+            question = Dialog("Delete it?", [], [DialogButton("yes", "Delete it")], asked_at=asked_at)
             stage.app.push_screen(question, replies.append)
             await stage.until(lambda: stage.app.screen is question and question.focused)  # noqa: B023 - awaited here
             await stage.pilot.press("enter")

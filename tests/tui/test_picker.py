@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from textual.widgets import OptionList
 
-from localspec.runtime.local_models import Shelved
+from localspec.runtime.local_models import ListedModel
 from localspec.tui.panels import disk_tab
 from localspec.tui.panels.disk_tab import LOOKING
 from localspec.tui.screens.models import ModelsScreen
@@ -24,11 +24,11 @@ DRAFTS = (("auto", "early exit after layer 1"), OFF)
 async def test_models_are_shown_while_others_are_looked_for(monkeypatch: pytest.MonkeyPatch):
     go_on = threading.Event()
 
-    def found(*_: object, **__: object) -> Iterator[Shelved]:
-        yield Shelved("guide", "int8", 29_000_000, "fits", DRAFTS)
-        yield Shelved("ollama:qwen3:8b", "Q4_K_M", 5_200_000_000, "fits", DRAFTS)
+    def found(*_: object, **__: object) -> Iterator[ListedModel]:
+        yield ListedModel("guide", "int8", 29_000_000, "fits", DRAFTS)
+        yield ListedModel("ollama:qwen3:8b", "Q4_K_M", 5_200_000_000, "fits", DRAFTS)
         go_on.wait()
-        yield Shelved("lmstudio:somebody/a-long-name/a-long-name", "Q8_0", 9_900_000_000, "too large", (OFF,))
+        yield ListedModel("lmstudio:somebody/a-long-name/a-long-name", "Q8_0", 9_900_000_000, "too large", (OFF,))
 
     monkeypatch.setattr(disk_tab, "PACE", 0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
@@ -53,11 +53,11 @@ async def test_the_model_in_use_is_chosen_though_it_is_found_after_another(monke
     """To read the first one's header takes long on a machine that is busy."""
     go_on = threading.Event()
 
-    def found(*_: object, **__: object) -> Iterator[Shelved]:
-        yield Shelved("other", "int8", 29_000_000, "fits", DRAFTS)
-        yield Shelved("another", "int8", 29_000_000, "fits", DRAFTS)
+    def found(*_: object, **__: object) -> Iterator[ListedModel]:
+        yield ListedModel("other", "int8", 29_000_000, "fits", DRAFTS)
+        yield ListedModel("another", "int8", 29_000_000, "fits", DRAFTS)
         go_on.wait()
-        yield Shelved("guide", "int8", 29_000_000, "fits", (*DRAFTS, ("small", "a smaller model")))
+        yield ListedModel("guide", "int8", 29_000_000, "fits", (*DRAFTS, ("small", "a smaller model")))
 
     monkeypatch.setattr(disk_tab, "PACE", 0)
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", found)
@@ -78,11 +78,11 @@ async def test_the_model_in_use_is_chosen_though_it_is_found_after_another(monke
 async def test_a_list_that_is_closed_looks_no_further(monkeypatch: pytest.MonkeyPatch):
     go_on, ended, looked = threading.Event(), threading.Event(), list[int]()
 
-    def found(*_: object, **__: object) -> Iterator[Shelved]:
+    def found(*_: object, **__: object) -> Iterator[ListedModel]:
         try:
             for number in range(100):
                 looked.append(number)
-                yield Shelved(f"m{number}", "int8", 1, "fits", (OFF,))
+                yield ListedModel(f"m{number}", "int8", 1, "fits", (OFF,))
                 go_on.wait()
         finally:
             ended.set()

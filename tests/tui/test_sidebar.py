@@ -12,12 +12,12 @@ import pytest
 
 from localspec.core import paths
 from localspec.core.requests import Message
-from localspec.history import History, Hit, NewChat, StoredMessage, Writer, open_file, recall, writer
-from localspec.history.records import Part
+from localspec.history import History, NewChat, SearchHit, StoredMessage, Writer, open_file, recall, writer
+from localspec.history.records import TextPart
 from localspec.tui.chat import recorder
 from localspec.tui.chat.chat_store import NOT_KEPT, ChatStore
 from localspec.tui.panels import chat_list, sidebar
-from localspec.tui.panels.chat_list import Row, Signs
+from localspec.tui.panels.chat_list import ChatRow, Signs
 from localspec.tui.panels.sidebar import NO_CHATS, NO_HITS
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import Note
@@ -41,7 +41,7 @@ def quick_to_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def titles(stage: Stage) -> list[str]:
     """Of the rows that can be chosen, in order."""
-    return [row.title for row in stage.chat.sidebar.list.options if isinstance(row, Row) and not row.disabled]
+    return [row.title for row in stage.chat.sidebar.list.options if isinstance(row, ChatRow) and not row.disabled]
 
 
 def headings(stage: Stage) -> list[str]:
@@ -314,7 +314,7 @@ async def test_hits_of_an_older_search_never_replace_those_of_a_newer(monkeypatc
     begun, go_on, late = Event(), Event(), Event()
     real = ChatStore.find
 
-    def find(self: ChatStore, query: str) -> list[Hit]:
+    def find(self: ChatStore, query: str) -> list[SearchHit]:
         if query != "plum":
             begun.set()
             go_on.wait(10)
@@ -349,8 +349,8 @@ async def test_enter_opens_what_was_typed_and_not_what_is_drawn_still(monkeypatc
 
 
 def test_a_match_is_in_sight_however_much_stands_before_it():
-    parts = (Part("so very much was said before the ", False), Part("hit", True), Part(" and after", False))
-    hits = [Hit("id", "Title", 3, "user", "", parts)]
+    parts = (TextPart("so very much was said before the ", False), TextPart("hit", True), TextPart(" and after", False))
+    hits = [SearchHit("id", "Title", 3, "user", "", parts)]
     _, row = chat_list.found(hits, signs=Signs())
     assert str(row.prompt) == "  You: …efore the hit and after"
 
@@ -412,7 +412,7 @@ async def test_marked_chats_are_deleted_together_after_one_question_that_names_t
 
 def signs(stage: Stage) -> list[str]:
     """What stands before each chat."""
-    rows = [row for row in stage.chat.sidebar.list.options if isinstance(row, Row) and not row.disabled]
+    rows = [row for row in stage.chat.sidebar.list.options if isinstance(row, ChatRow) and not row.disabled]
     return [str(row.prompt)[:2].strip() for row in rows]
 
 

@@ -8,11 +8,11 @@ import pytest
 from textual.widgets import Input
 
 from localspec.core.events import Failure, Loading, ModelCard, Ready, Step
-from localspec.history import Attachment, Chat, History, OpenChat, StoredMessage, Tree
+from localspec.history import Attachment, History, OpenChat, StoredChat, StoredMessage, Tree
 from localspec.hub.queue import Download, kept_downloads
 from localspec.hub.records import AskFit, AskSearch, FitFound, PullRequest, SearchPage
-from localspec.runtime.local_models import UNREADABLE, Shelved
-from localspec.runtime.origins import Origin
+from localspec.runtime.local_models import UNREADABLE, ListedModel
+from localspec.runtime.origins import ModelOrigin
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.models import ModelsScreen
 from localspec.tui.screens.overflow import Overflow
@@ -187,10 +187,12 @@ async def test_the_chats_beside_the_one_that_runs(monkeypatch: pytest.MonkeyPatc
 def models_screen(monkeypatch: pytest.MonkeyPatch) -> None:
     """What its tabs show: models on disk, the hub's rows, downloads."""
     on_disk = [
-        Shelved("guide", "int8", 29_000_000, "fits well", DRAFTS, Origin("built in")),
-        Shelved("Qwen/Qwen2.5-7B", "bf16", 15_200_000_000, "too large", OFF, Origin("Hugging Face", "a/b", "1a2b3c4d")),
-        Shelved("ollama:qwen3:8b", "Q4_K_M", 5_200_000_000, "fits", OFF, Origin("Ollama")),
-        Shelved("/models/[/nope]", "–", 0, UNREADABLE, OFF, Origin("a folder")),
+        ListedModel("guide", "int8", 29_000_000, "fits well", DRAFTS, ModelOrigin("built in")),
+        ListedModel(
+            "Qwen/Qwen2.5-7B", "bf16", 15_200_000_000, "too large", OFF, ModelOrigin("Hugging Face", "a/b", "1a2b3c4d")
+        ),
+        ListedModel("ollama:qwen3:8b", "Q4_K_M", 5_200_000_000, "fits", OFF, ModelOrigin("Ollama")),
+        ListedModel("/models/[/nope]", "–", 0, UNREADABLE, OFF, ModelOrigin("a folder")),
     ]
     monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: on_disk)
     monkeypatch.setattr(
@@ -275,7 +277,7 @@ async def test_too_small():
 
 async def test_a_hostile_title_and_model():
     said = (StoredMessage(1, "c", None, "user", ATTACKS, "done", "2026-01-01"),)
-    hostile = Chat("c", ATTACKS, "2026-01-01", "2026-01-01", ATTACKS, None, None, 1, False, False, 1)
+    hostile = StoredChat("c", ATTACKS, "2026-01-01", "2026-01-01", ATTACKS, None, None, 1, False, False, 1)
     opening = [Ready(ModelCard(ATTACKS, "int8", "cpu", 8192, True), READY.spec, READY.memory)]
     async with open_chat(ScriptedEngine(opening=opening), past=OpenChat(hostile, Tree(said))) as stage:
         await stage.ready()

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 
 from localspec.core.events import DrafterSums, Stats, Step
 from localspec.runtime.stats import SpeedMeter, student_95
-from localspec.tui.panels.speed_panel import LABEL, Fold, Reading, SpeedPanel, panel, shown, sparkline
+from localspec.tui.panels.speed_panel import LABEL, Fold, SpeedPanel, SpeedReading, panel, shown, sparkline
 from tests.support.scripted_engine import READY, step
 
 pytestmark = pytest.mark.heavy
@@ -47,7 +47,7 @@ WIDTH = 28
 def lines(
     stats: Stats, *, band: float | None = 0.06, height: int = 18, rounds: tuple[Step, ...] = (), whole: bool = True
 ) -> list[str]:
-    return panel(Reading(stats, band, 12, rounds), WIDTH, height, whole=whole).plain.splitlines()
+    return panel(SpeedReading(stats, band, 12, rounds), WIDTH, height, whole=whole).plain.splitlines()
 
 
 def changed(**values: object) -> Stats:
@@ -108,7 +108,7 @@ def test_without_a_drafter_it_says_nothing_of_drafts():
 
 def test_turned_off_it_says_nothing_of_drafts_unless_some_were_made():
     off, plain = msgspec.structs.replace(READY.spec, mode="off"), changed(draft_rounds=0)
-    said, before = (panel(Reading(stats, spec=off), WIDTH, 18).plain for stats in (plain, STATS))
+    said, before = (panel(SpeedReading(stats, spec=off), WIDTH, 18).plain for stats in (plain, STATS))
     assert "speed-up" not in said
     assert "speed-up" in before
 
@@ -152,7 +152,7 @@ def test_positions_give_way_to_what_stands_below(height: int):
 
 def test_of_few_lines_the_last_are_left_out():
     """80x16 leaves eight."""
-    reading = Reading(STATS, 0.06, 12, (), READY.spec, "cpu", 8_000_000_000)
+    reading = SpeedReading(STATS, 0.06, 12, (), READY.spec, "cpu", 8_000_000_000)
     whole, few = (panel(reading, WIDTH, height).plain.splitlines() for height in (18, 8))
     names = ["speed-up", "accepted", "context", "plain", "per step", "drafts", "drafting", "memory", "peak", "RAM"]
     assert [line[:LABEL].strip() for line in whole if "token" not in line][1:] == names
@@ -189,7 +189,7 @@ def test_no_line_is_wider_than_the_panel_and_none_is_cut_in_it(model: str):
     for width in range(1, 60):
         for slow, whole in product((False, True), repeat=2):
             sums = msgspec.structs.replace(figures, speedup=0.87) if slow else figures
-            reading = Reading(sums, 11.11, 24, rounds, spec, "cuda:0", device)
+            reading = SpeedReading(sums, 11.11, 24, rounds, spec, "cuda:0", device)
             found = panel(reading, width, 99, whole=whole).split("\n")
             assert max(line.cell_length for line in found) <= width
             assert width < WIDTH or not any("…" in line.plain for line in found)
@@ -224,13 +224,13 @@ class Bare(App[None]):
     """The panel alone, with figures that the test sets."""
 
     CSS = "SpeedPanel { width: 32; height: auto; border: round white; padding: 0 1; text-wrap: nowrap; }"
-    reading = Reading(OFF)
+    reading = SpeedReading(OFF)
 
     def compose(self) -> ComposeResult:
         self.panel = SpeedPanel(lambda: self.reading)
         yield self.panel
 
-    async def shows(self, pilot: Pilot[None], reading: Reading) -> None:
+    async def shows(self, pilot: Pilot[None], reading: SpeedReading) -> None:
         """These figures come: each of their lines is on the screen, once."""
         self.reading = reading
         self.panel.follow()
@@ -245,13 +245,13 @@ async def test_another_number_of_lines_is_laid_out_anew_and_none_is_left_over():
     app = Bare()
     async with app.run_test(size=(160, 40)) as pilot:
         app.panel.settle(160)
-        await app.shows(pilot, Reading(OFF))
-        await app.shows(pilot, Reading(STATS, 0.06, 12))
-        app.panel.turn(160)
-        await app.shows(pilot, Reading(STATS, 0.06, 12))
-        await app.shows(pilot, Reading(changed(peak_bytes=0)))
-        await app.shows(pilot, Reading(changed(accepted_counts=(9,) * 9, tested_counts=(9,) * 9)))
-        await app.shows(pilot, Reading(OFF))
+        await app.shows(pilot, SpeedReading(OFF))
+        await app.shows(pilot, SpeedReading(STATS, 0.06, 12))
+        app.panel.cycle(160)
+        await app.shows(pilot, SpeedReading(STATS, 0.06, 12))
+        await app.shows(pilot, SpeedReading(changed(peak_bytes=0)))
+        await app.shows(pilot, SpeedReading(changed(accepted_counts=(9,) * 9, tested_counts=(9,) * 9)))
+        await app.shows(pilot, SpeedReading(OFF))
 
 
 async def test_f2_goes_from_four_lines_to_all_to_none():
@@ -261,7 +261,7 @@ async def test_f2_goes_from_four_lines_to_all_to_none():
             app.panel.settle(width)
             found = [app.panel.fold]
             for _ in range(3):
-                app.panel.turn(width)
+                app.panel.cycle(width)
                 found.append(app.panel.fold)
             return found
 

@@ -12,10 +12,10 @@ from textual.widget import Widget
 from textual.widgets import OptionList
 
 from localspec.core.events import Loading, ModelCard, SpecCard
-from localspec.history import Chat, History, NewChat, recall
+from localspec.history import History, NewChat, StoredChat, recall
 from localspec.tui.app import ChatApp
 from localspec.tui.chat.recorder import HistoryRecorder
-from localspec.tui.panels.chat_list import Row
+from localspec.tui.panels.chat_list import ChatRow
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.stats_line import loading_words
 from localspec.tui.transcript.answer import Answer
@@ -50,7 +50,7 @@ def handfuls(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 
 def chats_in(rows: OptionList) -> int:
     """Headings are none."""
-    return sum(isinstance(row, Row) and not row.disabled for row in rows.options)
+    return sum(isinstance(row, ChatRow) and not row.disabled for row in rows.options)
 
 
 def cut_anywhere(text: str, rng: random.Random) -> list[str]:
@@ -63,7 +63,7 @@ class Screen:
     """An open chat on a tall terminal, and all that the terminal has been sent since the last look."""
 
     def __init__(self, stage: Stage) -> None:
-        self.stage, self.chats = stage, list[Chat]()
+        self.stage, self.chats = stage, list[StoredChat]()
         stage.chat.chats.store.chats = lambda limit: self.chats  # type: ignore[method-assign]  # noqa: ARG005
 
     def sent(self) -> str:
@@ -111,11 +111,13 @@ class Screen:
 
     async def titles(self, texts: Sequence[str]) -> None:
         """Of chats in the sidebar; of the terminal too, one after the other."""
-        self.chats = [Chat(f"{n}", text, "", "", "", None, None, 2, False, False, 2) for n, text in enumerate(texts)]
+        self.chats = [
+            StoredChat(f"{n}", text, "", "", "", None, None, 2, False, False, 2) for n, text in enumerate(texts)
+        ]
         self.stage.chat.sidebar.read()
         rows = self.stage.chat.sidebar.list
         await self.stage.until(
-            lambda: sum(isinstance(row, Row) and not row.disabled for row in rows.options) == len(texts)
+            lambda: sum(isinstance(row, ChatRow) and not row.disabled for row in rows.options) == len(texts)
         )
         for text in texts:
             self.stage.app.title = text

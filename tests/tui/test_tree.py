@@ -8,7 +8,7 @@ from textual.content import Content
 from textual.geometry import Region
 
 from localspec.history import History, StoredMessage, recall
-from localspec.history.records import Chat
+from localspec.history.records import StoredChat
 from localspec.tui.chat.conversation import Conversation, Utterance
 from localspec.tui.chat.tree_lines import TreeLine, tree_lines
 from localspec.tui.screens.tree import DEEPEST, BranchTree, TreeScreen, indent
@@ -32,7 +32,7 @@ def grown(*parents: int | None, head: int | None = None, texts: list[str] | None
         )
         for number, parent in enumerate(parents, start=1)
     ]
-    running.recall(Chat("", "", "", "", "", None, None, head, False, len(said)), said)
+    running.recall(StoredChat("", "", "", "", "", None, None, head, False, len(said)), said)
     return running
 
 

@@ -15,7 +15,7 @@ from textual import events
 from localspec.cli.main import cli
 from localspec.core import paths
 from localspec.core.process import Process, this
-from localspec.history import Chat, History, Unsent, recall
+from localspec.history import History, StoredChat, Unsent, recall
 from localspec.tui.chat.attachments import PASTE_CHARACTERS
 from localspec.tui.control.unsent import BACK, EDIT_BACK
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
@@ -40,7 +40,7 @@ async def finds(stage: Stage, text: str) -> None:
     await stage.until(lambda: stage.chat.prompt.text == text)
 
 
-def kept(*texts: str) -> tuple[Chat, ...]:
+def kept(*texts: str) -> tuple[StoredChat, ...]:
     """Chats that begin with these."""
     with History() as history:
         return tuple(history.find_chat(chat(history, text, "An answer.")[0].chat_id) for text in texts)

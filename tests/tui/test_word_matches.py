@@ -8,7 +8,7 @@ from rich.style import Style
 from textual.strip import Strip
 from textual.widget import Widget
 
-from localspec.tui.chat.word_matches import Finder, Found, Hit, Source, pattern, plain, spans
+from localspec.tui.chat.word_matches import SearchedMessage, WordFinder, WordHit, WordHits, pattern, plain, spans
 from localspec.tui.markdown.marks import Marks
 
 HIT, CHOSEN = Style(underline=True), Style(reverse=True)
@@ -52,20 +52,25 @@ def test_an_answer_is_looked_through_as_it_is_read():
 
 def test_hits_are_counted_one_by_one_and_a_file_once_with_its_name():
     sources = [
-        Source("a needle, a Needle", files=(("hay.txt", "needle needle"), ("none.txt", "hay"))),
-        Source("hay"),
-        Source("**need**le", is_markdown=True),
+        SearchedMessage("a needle, a Needle", files=(("hay.txt", "needle needle"), ("none.txt", "hay"))),
+        SearchedMessage("hay"),
+        SearchedMessage("**need**le", is_markdown=True),
     ]
-    hits = Finder().find(sources, "needle")
-    assert [hits.at(index) for index in range(len(hits))] == [Hit(0, 0), Hit(0, 1), Hit(0, 2, "hay.txt"), Hit(2, 0)]
+    hits = WordFinder().find(sources, "needle")
+    assert [hits.at(index) for index in range(len(hits))] == [
+        WordHit(0, 0),
+        WordHit(0, 1),
+        WordHit(0, 2, "hay.txt"),
+        WordHit(2, 0),
+    ]
     assert [hits.first_in(place) for place in range(3)] == [0, None, 3]
-    assert len(Finder().find(sources, "")) == len(Found("")) == 0
+    assert len(WordFinder().find(sources, "")) == len(WordHits("")) == 0
 
 
 def test_a_text_is_folded_once_and_forgotten_when_it_is_gone(monkeypatch: pytest.MonkeyPatch):
     folds: list[str] = []
     monkeypatch.setattr("localspec.tui.chat.word_matches.folded", lambda text: folds.append(text) or text)
-    finder, chat = Finder(), [Source(f"message {number}") for number in range(2000)]
+    finder, chat = WordFinder(), [SearchedMessage(f"message {number}") for number in range(2000)]
     for words in ("m", "me", "mes"):
         assert len(finder.find(chat, words)) == 2000
     assert len([text for text in folds if text.startswith("message")]) == 2000

@@ -12,23 +12,23 @@ from msgspec.structs import replace
 
 from localspec.cli.doctor import backend, bandwidth, cpu, devices, folders, login, packages, terminal
 from localspec.cli.doctor.findings import findings
-from localspec.cli.doctor.records import Memory, Report, Settings
+from localspec.cli.doctor.records import DoctorReport, MemoryStatus, SettingsStatus
 from localspec.core import nvidia, paths
 from localspec.core.main_memory import available_bytes
 from localspec.core.version import __version__
 
 
-def examine() -> Report:
+def examine() -> DoctorReport:
     """The whole report. Slow parts run in parallel; memory bandwidth is measured last, alone."""
     with backend.probing() as answer:
         memory = psutil.virtual_memory()
-        report = Report(
+        report = DoctorReport(
             localspec=__version__,
             python=platform.python_version(),
             system=f"{platform.system()} {platform.release()} {platform.machine()}",
             packages=packages.look(),
             processor=cpu.look(),
-            memory=Memory(memory.total, available_bytes()),
+            memory=MemoryStatus(memory.total, available_bytes()),
             torch=devices.look(),
             driver=nvidia.look(),
             bitsandbytes=None,
@@ -43,7 +43,7 @@ def examine() -> Report:
     return replace(report, findings=tuple(findings(report)))
 
 
-def settings() -> Settings:
+def settings() -> SettingsStatus:
     from localspec.config.reading import read
     from localspec.core.errors import LocalspecError
 
@@ -51,5 +51,5 @@ def settings() -> Settings:
     try:
         read(file)
     except LocalspecError as fault:
-        return Settings(str(file), str(fault))
-    return Settings(str(file), "")
+        return SettingsStatus(str(file), str(fault))
+    return SettingsStatus(str(file), "")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from localspec.cli.doctor.records import Report
+from localspec.cli.doctor.records import DoctorReport
 
 SHARE = 4  # at most a quarter of the free memory is used
 
 
-def measured(report: Report) -> Report:
+def measured(report: DoctorReport) -> DoctorReport:
     if report.torch.fault:
         return report
     threads = min(report.processor.physical_cores, report.processor.usable_threads)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.cli.doctor.packages import is_in_range
-from localspec.cli.doctor.records import Bitsandbytes, Device, Finding, Folder, Level, Package, Report, Torch
+from localspec.cli.doctor.records import (
+    Bitsandbytes,
+    Device,
+    DoctorReport,
+    Finding,
+    FolderStatus,
+    Level,
+    Package,
+    Torch,
+)
 from localspec.core.nvidia import Driver, why_unused
 
 VITAL = {"torch", "transformers", "safetensors", "tokenizers", "jinja2", "msgspec", "click", "platformdirs", "psutil"}
@@ -15,7 +24,7 @@ KEEPS = {"cache": "packed weights and compiled code", "state": "logs and measure
 KEEPS |= {"models": "downloads"}
 
 
-def findings(report: Report) -> Iterator[Finding]:
+def findings(report: DoctorReport) -> Iterator[Finding]:
     for package in report.packages:
         yield from package_findings(package)
     yield from torch_findings(report.torch, report.packages)
@@ -75,7 +84,7 @@ def bitsandbytes_findings(found: Bitsandbytes) -> Iterator[Finding]:
         yield Finding("warning", message, "Reinstall it: pip install --force-reinstall --no-deps bitsandbytes")
 
 
-def processor_findings(report: Report) -> Iterator[Finding]:
+def processor_findings(report: DoctorReport) -> Iterator[Finding]:
     processor = report.processor
     if processor.fault:
         yield Finding("error", processor.fault)
@@ -84,7 +93,7 @@ def processor_findings(report: Report) -> Iterator[Finding]:
         yield Finding("warning", message, f"Use as many threads: localspec chat --threads {processor.usable_threads}")
 
 
-def folder_findings(folder: Folder) -> Iterator[Finding]:
+def folder_findings(folder: FolderStatus) -> Iterator[Finding]:
     verb = "written to" if folder.exists else "created"
     if folder.fault:
         loss = f", so {KEEPS[folder.purpose]} are not saved" if folder.purpose in KEEPS else ""

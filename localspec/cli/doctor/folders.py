@@ -10,20 +10,20 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from localspec.cli.doctor.records import Folder, Kept
+from localspec.cli.doctor.records import FolderStatus, StoredFiles
 from localspec.core import paths
 from localspec.models import hub_cache
 
 
-def look() -> tuple[Folder, ...]:
+def look() -> tuple[FolderStatus, ...]:
     own = [folder(purpose, paths.folder(purpose), paths.variable(purpose)) for purpose in paths.PURPOSES]
     return (*own, folder("models", hub_cache.folder(), "HF_HUB_CACHE"))
 
 
-def folder(purpose: str, path: Path, variable: str) -> Folder:
+def folder(purpose: str, path: Path, variable: str) -> FolderStatus:
     path = path.absolute()
     existing = nearest(path)
-    return Folder(purpose, str(path), variable, os.path.isdir(path), free_bytes(existing), write_fault(existing))
+    return FolderStatus(purpose, str(path), variable, os.path.isdir(path), free_bytes(existing), write_fault(existing))
 
 
 def nearest(path: Path) -> Path:
@@ -49,7 +49,7 @@ def write_fault(folder: Path) -> str:
         return fault.strerror or str(fault)
 
 
-def kept() -> tuple[Kept, ...]:
+def kept() -> tuple[StoredFiles, ...]:
     cache = paths.folder("cache")
     return (
         size("packed and quantised models", cache / paths.PACKED, "*"),
@@ -58,10 +58,10 @@ def kept() -> tuple[Kept, ...]:
     )
 
 
-def size(kind: str, folder: Path, pattern: str) -> Kept:
+def size(kind: str, folder: Path, pattern: str) -> StoredFiles:
     sizes = []
     with suppress(OSError):
         for file in folder.glob(pattern):
             with suppress(OSError):  # gone meanwhile
                 sizes.append(file.stat().st_size)
-    return Kept(kind, len(sizes), sum(sizes))
+    return StoredFiles(kind, len(sizes), sum(sizes))

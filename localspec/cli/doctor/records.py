@@ -37,7 +37,7 @@ class Processor(Record, frozen=True):
     fault: str = ""
 
 
-class Memory(Record, frozen=True):
+class MemoryStatus(Record, frozen=True):
     total_bytes: int
     free_bytes: int
 
@@ -71,7 +71,7 @@ class Bitsandbytes(Record, frozen=True):
     fault: str = ""
 
 
-class Login(Record, frozen=True):
+class LoginStatus(Record, frozen=True):
     """Names the source of the Hugging Face token; never the token itself. `endpoint`: the hub that gets it."""
 
     source: Source | None
@@ -89,7 +89,7 @@ class Terminal(Record, frozen=True):
     tells_shift_enter: bool | None
 
 
-class Folder(Record, frozen=True):
+class FolderStatus(Record, frozen=True):
     """A folder of localspec, which `variable` moves. A missing one is judged by the nearest one above it."""
 
     purpose: str
@@ -100,7 +100,7 @@ class Folder(Record, frozen=True):
     fault: str
 
 
-class Kept(Record, frozen=True):
+class StoredFiles(Record, frozen=True):
     """The files of one kind that localspec has stored."""
 
     kind: str
@@ -108,7 +108,7 @@ class Kept(Record, frozen=True):
     num_bytes: int
 
 
-class Settings(Record, frozen=True):
+class SettingsStatus(Record, frozen=True):
     file: str
     fault: str
 
@@ -121,21 +121,21 @@ class Finding(Record, frozen=True):
     hint: str = ""
 
 
-class Report(Record, frozen=True):
+class DoctorReport(Record, frozen=True):
     localspec: str
     python: str
     system: str
     packages: tuple[Package, ...]
     processor: Processor
-    memory: Memory
+    memory: MemoryStatus
     torch: Torch
     driver: Driver | None
     bitsandbytes: Bitsandbytes | None
-    login: Login
+    login: LoginStatus
     terminal: Terminal
-    settings: Settings
-    folders: tuple[Folder, ...]
-    kept: tuple[Kept, ...]
+    settings: SettingsStatus
+    folders: tuple[FolderStatus, ...]
+    kept: tuple[StoredFiles, ...]
     findings: tuple[Finding, ...] = ()
 
     @property

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from localspec.cli.doctor.records import Device, Finding, Folder, Kept, Processor, Report
+from localspec.cli.doctor.records import Device, DoctorReport, Finding, FolderStatus, Processor, StoredFiles
 from localspec.core.sanitize import one_line
 
 WIDTH = 80
@@ -15,13 +15,13 @@ DOT, SPACE = " · ", "\N{NO-BREAK SPACE}"
 NEWLINE_KEYS = {True: "Shift+Enter, Alt+Enter, Ctrl+J", False: "Alt+Enter, Ctrl+J (not Shift+Enter)"}
 
 
-def as_text(report: Report) -> str:
+def as_text(report: DoctorReport) -> str:
     body = [line for label, parts in rows(report) for line in row(label, parts)]
     problems = [line for finding in report.findings for line in paragraph(finding)]
     return "\n".join([*body, *leaving(report), "", *(problems or ["No problems found."])])
 
 
-def rows(report: Report) -> Iterator[tuple[str, Iterable[str]]]:
+def rows(report: DoctorReport) -> Iterator[tuple[str, Iterable[str]]]:
     """Each row: a label and its parts."""
     yield "localspec", (report.localspec, f"Python {report.python}", report.system)
     yield "packages", (f"{each.name} {each.version}" for each in report.packages if each.version)
@@ -69,7 +69,7 @@ def gpu(found: Device) -> Iterator[str]:
         yield f"compute capability {found.compute_capability}"
 
 
-def driver(report: Report) -> Iterator[str]:
+def driver(report: DoctorReport) -> Iterator[str]:
     yield f"NVIDIA {report.driver.version}, CUDA {report.driver.cuda}" if report.driver else "no NVIDIA driver"
     if report.torch.cuda or report.torch.rocm:
         yield f"torch for {f'CUDA {report.torch.cuda}' if report.torch.cuda else f'ROCm {report.torch.rocm}'}"
@@ -77,14 +77,14 @@ def driver(report: Report) -> Iterator[str]:
         yield "torch without CUDA"
 
 
-def login(report: Report) -> Iterator[str]:
+def login(report: DoctorReport) -> Iterator[str]:
     sources = {"HF_TOKEN": "token from HF_TOKEN", "file": "logged in", None: "none; for gated models: hf auth login"}
     yield sources[report.login.source]
     if report.login.is_offline:
         yield "offline (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE)"
 
 
-def leaving(report: Report) -> list[str]:
+def leaving(report: DoctorReport) -> list[str]:
     """What leaves the machine, as SECURITY.md promises it."""
     if report.login.is_offline:
         words = "nothing to the hub, since it is off"
@@ -95,7 +95,7 @@ def leaving(report: Report) -> list[str]:
     return wrapped(words, first="leaves the machine: ", rest=" " * LABEL)
 
 
-def terminal(report: Report) -> Iterator[str]:
+def terminal(report: DoctorReport) -> Iterator[str]:
     found = report.terminal
     yield found.kind or "unknown"
     yield f"{found.columns}×{found.lines}"
@@ -103,7 +103,7 @@ def terminal(report: Report) -> Iterator[str]:
         yield f"new line: {NEWLINE_KEYS[found.tells_shift_enter]}"
 
 
-def location(folder: Folder) -> Iterator[str]:
+def location(folder: FolderStatus) -> Iterator[str]:
     yield at_home(folder.path)
     yield "not writable" if folder.fault else "writable" if folder.exists else "not created yet"
     if folder.free_bytes is not None:
@@ -114,7 +114,7 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}{'s' * (number != 1)}"
 
 
-def stored(found: Kept) -> str:
+def stored(found: StoredFiles) -> str:
     return f"{found.kind} {found.num_bytes / 1e6:.1f} MB"
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from localspec.cli.download import session
 from localspec.cli.download.record import HELD, LOOK_SECONDS, PullRecord, recorded
-from localspec.cli.download.request import Asked
+from localspec.cli.download.request import RequestedPull
 from localspec.cli.download.session import Show
 from localspec.cli.io import as_json, print_note, print_text
 from localspec.core.errors import PullError, UsageError
@@ -34,7 +34,7 @@ class Background(Event, frozen=True):
     pid: int
 
 
-def detach(asked: Asked, plan: PullPlan) -> int:
+def detach(asked: RequestedPull, plan: PullPlan) -> int:
     """Starts the same pull in a process of its own, which has the right to fetch from the start and ends with the
     download. It is listed from here on: the process itself first asks the hub again."""
     repo, record = asked.request.repo, PullRecord(asked.request.repo)
@@ -64,7 +64,7 @@ def started(words: list[str], fd: int) -> int:
     ).pid
 
 
-def watch_another(asked: Asked, show: Show) -> None:
+def watch_another(asked: RequestedPull, show: Show) -> None:
     """Shows another localspec's pull of the same repository until it ends: it is not fetched twice."""
     if asked.dry_run or HELD in os.environ:
         return

@@ -10,7 +10,7 @@ from localspec.cli.download import screens, session
 from localspec.cli.download.bar import TransferBar, amount, is_in_bytes
 from localspec.cli.download.display import JsonShow, TextShow
 from localspec.cli.download.record import HELD
-from localspec.cli.download.request import Asked
+from localspec.cli.download.request import RequestedPull
 from localspec.cli.download.session import Show
 from localspec.cli.io import as_json, print_fitted, print_note
 from localspec.cli.questions import confirmed
@@ -24,7 +24,7 @@ from localspec.hub.records import Progress, Pulled, PullPlan
 from localspec.models.catalog import Catalog
 
 
-def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> int:
+def pull(asked: RequestedPull, *, background: bool = False, repairs: bool = False) -> int:
     """Pulls what was asked for; the exit code. `repairs`: files of a model that is on this machine, which needs no
     other yes."""
     with TransferBar() as bar, HubProcess() as hub:
@@ -53,7 +53,7 @@ def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> in
             return failed(fault, asked)
 
 
-def agree_to_key(asked: Asked) -> None:
+def agree_to_key(asked: RequestedPull) -> None:
     """Refuses a key that cannot be written, and asks before it means another model; in the background that was asked
     before."""
     key, repo = asked.request.key, asked.request.repo
@@ -71,7 +71,7 @@ def agree_to_key(asked: Asked) -> None:
         raise Cancelled(f"'{key}' stays {before}.", hint="Nothing was downloaded.")
 
 
-def after(asked: Asked, plan: PullPlan, pulled: Pulled) -> None:
+def after(asked: RequestedPull, plan: PullPlan, pulled: Pulled) -> None:
     """Registers the model under its key, and says how to chat with it."""
     if asked.request.key:
         store_model(asked.request.key, *entry(plan, pulled))
@@ -79,7 +79,7 @@ def after(asked: Asked, plan: PullPlan, pulled: Pulled) -> None:
         print_fitted(screens.ready_words(asked.request.key or name_of(asked, pulled), plan))
 
 
-def name_of(asked: Asked, pulled: Pulled) -> str:
+def name_of(asked: RequestedPull, pulled: Pulled) -> str:
     """What loads a pulled model: the key that was typed, its file or its repository."""
     revision = asked.request.revision
     if pulled.file and revision not in ("", "main"):
@@ -106,7 +106,7 @@ def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, 
     return fields, {"kind": offer.kind, **drawn, "k": offer.k, **source}
 
 
-def stopped(asked: Asked, bar: TransferBar) -> int:
+def stopped(asked: RequestedPull, bar: TransferBar) -> int:
     """Ctrl+C: progress is kept, if anything came, and how to go on."""
     bar.wipe()
     came = bar.last is not None and is_in_bytes(bar.last) and bar.last.done
@@ -115,7 +115,7 @@ def stopped(asked: Asked, bar: TransferBar) -> int:
     return Cancelled.exit_code
 
 
-def left_alone(asked: Asked, bar: TransferBar, last: Progress | None) -> int:
+def left_alone(asked: RequestedPull, bar: TransferBar, last: Progress | None) -> int:
     """Ctrl+C while another process downloads: that one goes on."""
     bar.wipe()
     so_far = f" ({amount(last)})" if last else ""
@@ -123,7 +123,7 @@ def left_alone(asked: Asked, bar: TransferBar, last: Progress | None) -> int:
     return Cancelled.exit_code
 
 
-def failed(fault: LocalspecError, asked: Asked) -> int:
+def failed(fault: LocalspecError, asked: RequestedPull) -> int:
     """Raises the error again, after its line of JSON; what the user declined is a note, but where others follow it."""
     note_failure(fault, asked)
     if asked.agreed or not isinstance(fault, Cancelled):
@@ -132,7 +132,7 @@ def failed(fault: LocalspecError, asked: Asked) -> int:
     return fault.exit_code
 
 
-def note_failure(fault: LocalspecError, asked: Asked) -> None:
+def note_failure(fault: LocalspecError, asked: RequestedPull) -> None:
     """Prints the line of JSON that ends a pull in an error."""
     if asked.json:
         event = Failure(fault.code, fault.message, fault.hint, fault.exit_code)

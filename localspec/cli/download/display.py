@@ -12,7 +12,7 @@ from localspec.cli.io import as_json, print_fitted, print_note, print_notice
 from localspec.cli.questions import confirmed
 from localspec.core.events import Notice
 from localspec.hub.gates import gate_lines
-from localspec.hub.records import Answer, Fetched, Progress, PullPlan, Repository, Retrying
+from localspec.hub.records import Fetched, HubAnswer, Progress, PullPlan, Repository, Retrying
 
 
 class TextShow:
@@ -36,7 +36,7 @@ class TextShow:
         if waits:
             print_note("Waiting: access is checked every 10 minutes. Ctrl+C stops.")
 
-    def event(self, event: Answer) -> None:
+    def event(self, event: HubAnswer) -> None:
         match event:
             case Progress():
                 self._bar.show(event)
@@ -69,7 +69,7 @@ class JsonShow:
     def gate(self, plan: PullPlan, **_: object) -> None:
         self.event(plan)
 
-    def event(self, event: Answer) -> None:
+    def event(self, event: HubAnswer) -> None:
         print(as_json(msgspec.to_builtins(event)), flush=True)
 
     def confirmed(self, *_: object, **__: object) -> bool:

@@ -12,13 +12,13 @@ import click
 from localspec.cli import questions
 from localspec.cli.io import print_note
 from localspec.core.errors import NotDownloaded
-from localspec.history import Chat
+from localspec.history import StoredChat
 from localspec.models.catalog import FETCH, Catalog, is_path
 from localspec.models.model_paths import means_file
 
 
 @contextmanager
-def own_model_named(chat: Chat | None) -> Iterator[None]:
+def own_model_named(chat: StoredChat | None) -> Iterator[None]:
     """NotDownloaded of this chat's own model says whose it is, and how to go on without; None: another was named."""
     try:
         yield
@@ -60,11 +60,11 @@ def pull_now(model: str, draft: str) -> None:
     """Pulls it with all questions, and shows it on stderr, since stdout is the answer's; leaves the program with the
     pull's exit code if that is not 0."""
     from localspec.cli.download.command import pull
-    from localspec.cli.download.request import Asked
+    from localspec.cli.download.request import RequestedPull
     from localspec.hub.request import pull_request
 
     request = pull_request(model, draft="none" if draft == "off" else "auto")
     with redirect_stdout(sys.stderr):
-        code = pull(Asked(model, request))
+        code = pull(RequestedPull(model, request))
     if code:
         raise click.exceptions.Exit(code)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from localspec.cli.download import session
 from localspec.cli.download.bar import TransferBar
 from localspec.cli.download.display import TextShow
-from localspec.cli.download.request import Asked
+from localspec.cli.download.request import RequestedPull
 from localspec.cli.io import print_fitted, print_unchanged
 from localspec.cli.models_text import licence_line
 from localspec.cli.output import print_records
@@ -22,7 +22,7 @@ from localspec.models.catalog import FETCH
 def show_absent(model: str, absence: NotDownloaded, *, licence: bool, as_json: bool) -> int:
     """Shows what a pull would fetch; the exit code of its dry run. Raises `absence` for what is no repository."""
     try:
-        asked = Asked(model, pull_request(model), dry_run=True, json=as_json)
+        asked = RequestedPull(model, pull_request(model), dry_run=True, json=as_json)
     except LocalspecError:
         raise absence from None
     with asking_about(model), TransferBar() as bar, HubProcess() as hub:

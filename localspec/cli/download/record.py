@@ -14,9 +14,9 @@ import msgspec
 
 from localspec.core import paths
 from localspec.core.locks import Lock, lock
-from localspec.hub.records import Answer, Progress
+from localspec.hub.records import HubAnswer, Progress
 
-ANSWERS = msgspec.json.Decoder(Answer)
+ANSWERS = msgspec.json.Decoder(HubAnswer)
 EVERY_SECONDS = 0.5  # between two lines of progress
 LOOK_SECONDS = 0.2
 HELD = "LOCALSPEC_PULL_LOCK"  # the lock's descriptor, in a background pull's environment
@@ -63,7 +63,7 @@ class PullRecord:
         with suppress(OSError):
             self._events.write_bytes(b"")
 
-    def add(self, event: Answer) -> None:
+    def add(self, event: HubAnswer) -> None:
         """Adds an event; of progress one every half second."""
         if isinstance(event, Progress) and monotonic() - self._written < EVERY_SECONDS:
             return
@@ -71,7 +71,7 @@ class PullRecord:
         with suppress(OSError), self._events.open("ab") as file:
             file.write(msgspec.json.encode(event) + b"\n")
 
-    def events(self, start: int = 0) -> tuple[list[Answer], int]:
+    def events(self, start: int = 0) -> tuple[list[HubAnswer], int]:
         """The events after this byte, and where they end; a line that is half written is left for later."""
         try:
             with self._events.open("rb") as file:
@@ -86,7 +86,7 @@ class PullRecord:
         return found, start + len(whole) + bool(whole)
 
 
-def watched(record: PullRecord) -> Iterator[Answer]:
+def watched(record: PullRecord) -> Iterator[HubAnswer]:
     """What another localspec that fetches it does, until it ends."""
     seen = 0
     while True:

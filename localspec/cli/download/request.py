@@ -13,7 +13,7 @@ from localspec.hub.request import pull_request
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RequestedPull:
     """A pull as it was typed: `typed` names it in sentences and in the command that goes on with it. `agreed`: that it
     is downloaded was asked before, of this one and others, so only a licence, the hub's scanners and the fit are asked
     about."""
@@ -47,7 +47,7 @@ class Asked:
         return [*words, *(["--xet"] if request.xet else [])]
 
 
-def asked_for(typed: str, given: Mapping[str, Any], *, as_json: bool) -> Asked:
+def asked_for(typed: str, given: Mapping[str, Any], *, as_json: bool) -> RequestedPull:
     """What the options of `localspec pull` ask for."""
     request = pull_request(typed, **{name: given[name] for name in ("draft", "quant", "ctx", "key", "xet")})
-    return Asked(typed, request, given["yes"], given["dry_run"], given["wait"], as_json)
+    return RequestedPull(typed, request, given["yes"], given["dry_run"], given["wait"], as_json)

@@ -10,7 +10,7 @@ from time import sleep
 from typing import Protocol
 
 from localspec.cli.download.record import PullRecord, recorded, watched
-from localspec.cli.download.request import Asked
+from localspec.cli.download.request import RequestedPull
 from localspec.core.errors import (
     AccessDenied,
     Cancelled,
@@ -24,7 +24,7 @@ from localspec.core.events import Failure, Notice
 from localspec.hub.licences import acknowledge
 from localspec.hub.plan_words import flagged_sentence
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Answer, AskPull, Go, Progress, Pulled, PullPlan
+from localspec.hub.records import AskPull, Go, HubAnswer, Progress, Pulled, PullPlan
 from localspec.hub.refusals import licence_sentence, refuse_full, refuse_unready
 
 GATE_SECONDS = 600.0  # between two looks at a gate
@@ -37,7 +37,7 @@ class Show(Protocol):
 
     def gate(self, plan: PullPlan, *, waits: bool) -> None: ...
 
-    def event(self, event: Answer) -> None: ...
+    def event(self, event: HubAnswer) -> None: ...
 
     def confirmed(self, question: str, *, yes: str, default: bool = True) -> bool:
         """The answer to a question; True without one where all was agreed to, `yes` then says so."""
@@ -58,7 +58,7 @@ class StoppedWatching(KeyboardInterrupt):
         self.last = last
 
 
-def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
+def planned(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
     """The plan, shown; waits for a gate to open if that is wanted. GateClosed where it is closed."""
     gate = ""
     while True:
@@ -75,7 +75,7 @@ def planned(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
         sleep(GATE_SECONDS)
 
 
-def looked_again(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
+def looked_again(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
     """The plan in a wait of days: a hub that is away is said once, and looked for until it is back."""
     is_shown = False
     while True:
@@ -88,7 +88,7 @@ def looked_again(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
         sleep(GATE_SECONDS)
 
 
-def one_plan(hub: HubProcess, asked: Asked, show: Show) -> PullPlan:
+def one_plan(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
     for event in hub.ask(AskPull(asked.request)):
         if isinstance(event, PullPlan):
             return event
@@ -107,7 +107,7 @@ def check(plan: PullPlan) -> None:
     refuse_full(plan, plan.disk_free)
 
 
-def agree(plan: PullPlan, asked: Asked, show: Show) -> None:
+def agree(plan: PullPlan, asked: RequestedPull, show: Show) -> None:
     """Asks what has to be asked; Cancelled, or DoesNotFit, after a no."""
     for one in plan.repositories:
         if sentence := licence_sentence(one):
@@ -150,7 +150,7 @@ def follow(record: PullRecord, show: Show) -> None:
         raise StoppedWatching(last) from None
 
 
-def noted(events: Iterator[Answer], record: PullRecord) -> Iterator[Answer]:
+def noted(events: Iterator[HubAnswer], record: PullRecord) -> Iterator[HubAnswer]:
     try:
         for event in events:
             record.add(event)
@@ -160,7 +160,7 @@ def noted(events: Iterator[Answer], record: PullRecord) -> Iterator[Answer]:
         raise
 
 
-def finished(events: Iterator[Answer], show: Show) -> Pulled:
+def finished(events: Iterator[HubAnswer], show: Show) -> Pulled:
     for event in events:
         show.event(event)
         if isinstance(event, Pulled):

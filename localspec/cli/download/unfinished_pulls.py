@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.cli.download.command import pull
-from localspec.cli.download.request import Asked
+from localspec.cli.download.request import RequestedPull
 from localspec.cli.io import print_error, print_note, print_text
 from localspec.cli.questions import confirmed
 from localspec.core.errors import Cancelled, LocalspecError
@@ -32,7 +32,7 @@ def go_on(*, yes: bool, dry_run: bool = False, as_json: bool = False) -> int:
     first = 0
     for request in requests(found):
         try:
-            code = pull(Asked(request.name, request, yes, dry_run, json=as_json, agreed=True))
+            code = pull(RequestedPull(request.name, request, yes, dry_run, json=as_json, agreed=True))
             if code == Cancelled.exit_code:  # Ctrl+C, which is meant for all
                 return code
         except LocalspecError as fault:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from localspec.engine.cpu.cache import PackedCache
 from localspec.engine.cpu.model import PackedModel
-from localspec.engine.cpu.sequences import Rows
+from localspec.engine.cpu.sequences import SequenceRows
 from localspec.engine.cpu.short_head import shortened
 from localspec.engine.lengths import Shorten
-from localspec.engine.passes import Pass, Result, alone
+from localspec.engine.passes import Pass, PassResult, alone
 from localspec.engine.protocols import ExitStates
 from localspec.engine.shortlist import SharedShortlist, Shortlist
 
@@ -30,7 +30,7 @@ class PackedDecoder:
         self.cache = PackedCache(model.arch, model.context)
         self.device = torch.device("cpu")
         self.bytes_read = 0
-        self.compute: Callable[[Pass], Result] = alone
+        self.compute: Callable[[Pass], PassResult] = alone
         self._shared = SharedShortlist(self.device, partial(shortened, model.weights.head))
 
     @property
@@ -88,7 +88,7 @@ class PackedDecoder:
         """Makes another decoder of the same weights, with an empty cache of its own."""
         return PackedDecoder(self.model, owns_model=False)
 
-    def together(self, passes: Sequence[Pass]) -> list[Result]:
+    def together(self, passes: Sequence[Pass]) -> list[PassResult]:
         """Computes passes of decoders of these weights, through the same layers and with the same head, as one."""
         short = self._shared.head if passes[0].short else None
         before = self.model.bytes_read
@@ -98,6 +98,6 @@ class PackedDecoder:
         return found
 
 
-def rows_of(one: Pass) -> Rows:
+def rows_of(one: Pass) -> SequenceRows:
     assert isinstance(one.decoder, PackedDecoder)
-    return Rows(one.decoder.cache, one.ids, one.position, one.exit_states, one.unread, keeps=one.early)
+    return SequenceRows(one.decoder.cache, one.ids, one.position, one.exit_states, one.unread, keeps=one.early)

@@ -19,6 +19,7 @@ RECORD_BYTES: dict[PackedFormat, int] = {
     "int8": SCALE_BYTES + OUTPUTS * GROUP,
     "int4": SCALE_BYTES + OUTPUTS * GROUP // 2,
 }
+RECORD8, RECORD4 = RECORD_BYTES["int8"], RECORD_BYTES["int4"]  # compiled code reads no dicts
 
 # Levels of a 4-bit weight as bytes w + 128: zero is one of them, and they reach farther on one side, for a scale may be
 # negative: so each group puts its heavier side there. Fitted to normal groups (docs/measurements-archive.md, "4-bit

@@ -38,7 +38,7 @@ AHEAD = 8  # records, about two pages: measured best of 2, 4, 8, 16 and 32
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class QuantisedRows:
     """Addresses of quantised rows: bytes [rows, inputs], scales and corrections [rows, groups], and both strides."""
 
     bytes_: Value
@@ -57,10 +57,10 @@ class Rows:
 def linear(b: Builder, isa: Isa, weight_format: PackedFormat, count: int, arguments: list[Value]) -> None:
     """Stores [count, 32] float32: one block of 32 outputs for `count` rows.
 
-    arguments: block, groups, then the fields of Rows, then where to store and the stride there; all int64.
+    arguments: block, groups, then the fields of QuantisedRows, then where to store and the stride there; all int64.
     """
     block, groups = arguments[:2]
-    rows, out, out_stride = Rows(*arguments[2:7]), arguments[7], arguments[8]
+    rows, out, out_stride = QuantisedRows(*arguments[2:7]), arguments[7], arguments[8]
 
     def body(group: Value, carried: list[Value]) -> list[Value]:
         record = at(b, block, b.mul(group, int64(RECORD_BYTES[weight_format])))
@@ -81,7 +81,7 @@ def linear(b: Builder, isa: Isa, weight_format: PackedFormat, count: int, argume
 
 
 def products(
-    b: Builder, isa: Isa, weight_format: PackedFormat, record: Value, rows: Rows, group: Value, count: int
+    b: Builder, isa: Isa, weight_format: PackedFormat, record: Value, rows: QuantisedRows, group: Value, count: int
 ) -> list[Value]:
     """The integer sums of one group, [2 * count] vectors."""
     sums = []

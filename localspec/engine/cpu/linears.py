@@ -9,7 +9,7 @@ import numpy as np
 
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.barrier import barrier
-from localspec.engine.cpu.formats import GROUP, RECORD_BYTES
+from localspec.engine.cpu.formats import GROUP, RECORD4, RECORD8
 from localspec.engine.cpu.lang import ISA, Vector, claim, compiled, exp16, inner, int_at, load16, look, splat16, store16
 from localspec.engine.cpu.rows import quantise
 
@@ -17,7 +17,6 @@ F32 = np.float32
 STEP = ISA.rows
 LEAST_BYTES = 8192  # of weights claimed at once: with fewer, claiming takes too much of the time
 SHARES = 2  # a thread claims 1 / SHARES of its part of the remaining blocks
-RECORD8, RECORD4 = RECORD_BYTES["int8"], RECORD_BYTES["int4"]
 
 int8, int4 = inner("int8", 10), inner("int4", 10)
 

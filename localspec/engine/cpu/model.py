@@ -23,11 +23,11 @@ from localspec.engine.cpu.formats import GROUP, padded
 from localspec.engine.cpu.pack import Packed
 from localspec.engine.cpu.pool import MOST_THREADS, Pool
 from localspec.engine.cpu.program import Program
-from localspec.engine.cpu.sequences import Layout, Rows, exit_of, joined, packed, write_spans
+from localspec.engine.cpu.sequences import Layout, SequenceRows, exit_of, joined, packed, write_spans
 from localspec.engine.cpu.short_head import PackedShortHead
 from localspec.engine.cpu.tables import describe_linear, table
-from localspec.engine.offload import Stream, bytes_in_memory, bytes_of_layers
-from localspec.engine.passes import Result
+from localspec.engine.offload import LayerStream, bytes_in_memory, bytes_of_layers
+from localspec.engine.passes import PassResult
 from localspec.engine.protocols import ExitStates
 from localspec.engine.rope import rotation_table
 
@@ -60,7 +60,7 @@ class PackedWeights:
     layers: tuple[PackedLayer, ...]
     norm: Tensor
     head: Packed
-    stream: Stream[PackedLayer] | None = None
+    stream: LayerStream[PackedLayer] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -113,14 +113,16 @@ class PackedModel:
             self._end()
             self.pool = None
 
-    def compute(self, several: Sequence[Rows], last: int, short: PackedShortHead | None = None) -> list[Result]:
+    def compute(
+        self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None = None
+    ) -> list[PassResult]:
         """States, where they are wanted, and logits of each sequence's rows after layers 0..last - 1: the resident
         layers in one pass, offloaded ones one by one. Exit states are all of one layer; `short` is the head to read."""
         stream = self.weights.stream
         if stream is None or last <= stream.first:
             return self._sweep(several, last, short)
         first, states = self._resident_states(stream.first, several)
-        found: list[Result] = []
+        found: list[PassResult] = []
         for layer, slot in enumerate(stream.iter_layers(first, last), first):
             self._layers[layer] = self._brought[layer, slot]
             at_hand = [replace(one, exit_states=ExitStates(layer, x)) for one, x in zip(several, states, strict=True)]
@@ -130,7 +132,7 @@ class PackedModel:
             states = [state for state, _ in found]
         return found
 
-    def _resident_states(self, resident: int, several: Sequence[Rows]) -> tuple[int, list[Tensor]]:
+    def _resident_states(self, resident: int, several: Sequence[SequenceRows]) -> tuple[int, list[Tensor]]:
         """The layer behind the resident ones, or a later exit, and the states of all rows there."""
         leave = exit_of(several)
         if leave <= resident:
@@ -139,20 +141,22 @@ class PackedModel:
         more = iter([states for states, _ in self.compute(behind, leave)] if behind else ())
         return leave, [joined([*one.given, *([next(more)] if one.done < len(one) else ())]) for one in several]
 
-    def _sweep(self, several: Sequence[Rows], last: int, short: PackedShortHead | None = None) -> list[Result]:
+    def _sweep(
+        self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None = None
+    ) -> list[PassResult]:
         """Runs all rows through layers 0..last - 1, in passes of at most MAX_ROWS."""
         for one in several:
             self._check(one, last)
         if sum([len(one) for one in several]) <= at.MAX_ROWS:
             return self._run(several, last, short)
-        found: list[list[Result]] = [[] for _ in several]
+        found: list[list[PassResult]] = [[] for _ in several]
         for some in packed([(index, part) for index, one in enumerate(several) for part in one.parts()]):
             results = self._run([part for _, part in some], last, short)
             for (index, _), result in zip(some, results, strict=True):
                 found[index].append(result)
         return [(joined([states for states, _ in some]), joined([logits for _, logits in some])) for some in found]
 
-    def _run(self, several: Sequence[Rows], last: int, short: PackedShortHead | None) -> list[Result]:
+    def _run(self, several: Sequence[SequenceRows], last: int, short: PackedShortHead | None) -> list[PassResult]:
         """Runs one compiled pass."""
         layout, leave = Layout.of(several), exit_of(several)
         ids, done, read = layout.ids, layout.done, layout.read
@@ -189,7 +193,7 @@ class PackedModel:
             return [(states, logits)]
         return list(zip(layout.states(states), layout.logits(logits), strict=True))
 
-    def _check(self, rows: Rows, last: int) -> None:
+    def _check(self, rows: SequenceRows, last: int) -> None:
         """Raises EngineError for a job out of bounds: the compiled code does not check addresses."""
         count, given = len(rows), rows.exit_states
         if not 0 <= rows.position <= self.context - count:

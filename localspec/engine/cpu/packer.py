@@ -18,7 +18,8 @@ from localspec.engine.cpu.formats import (
     GROUP,
     LEVELS,
     OUTPUTS,
-    RECORD_BYTES,
+    RECORD4,
+    RECORD8,
     REFINEMENTS,
     SCALE_BYTES,
     SHARES,
@@ -44,7 +45,6 @@ F32: Any = np.float32
 INFINITY = F32(np.inf)
 LEAST = F32(SMALLEST)
 TRIES = tuple(F32(share) for share in SHARES)
-RECORD8, RECORD4 = RECORD_BYTES["int8"], RECORD_BYTES["int4"]
 
 
 @word(FLOATS16, FLOATS16)

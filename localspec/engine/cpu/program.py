@@ -36,7 +36,7 @@ from localspec.engine.cpu.isa import FORCE, Isa
 ENTRY = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 5)
 CHECKSUM_BYTES = 32
 BEAT_SECONDS = 0.5  # between two signs of life while compiling
-Step = tuple[int, int] | None
+ProgramStep = tuple[int, int] | None
 LOADED: dict[str, Program] = {}
 
 
@@ -53,7 +53,7 @@ class Code:
         return ENTRY(self._engine.get_function_address(name))
 
 
-class Search:
+class LookupSearch:
     """Look-up's compiled search."""
 
     def __init__(self, code: bytes, isa: Isa) -> None:
@@ -107,7 +107,7 @@ def load(isa: Isa) -> Program:
     return drain(loading(isa))
 
 
-def loading(isa: Isa) -> Generator[Step, None, Program]:
+def loading(isa: Isa) -> Generator[ProgramStep, None, Program]:
     """Loads the engine. Yields (steps done, steps in all) now and then while it is compiled; None while another
     process compiles it."""
     name = fingerprint(isa)
@@ -122,13 +122,13 @@ def loading(isa: Isa) -> Generator[Step, None, Program]:
 
 
 @cache
-def load_search(isa: Isa) -> Search:
+def load_search(isa: Isa) -> LookupSearch:
     """Look-up's search for an instruction set; compiled the first time, which takes seconds."""
     file = cache_file(f"search-{isa.name}-{fingerprint(isa)}.bin")
-    return Search(read(file) or drain(made(file, isa, SEARCH))[0], isa)
+    return LookupSearch(read(file) or drain(made(file, isa, SEARCH))[0], isa)
 
 
-def made(file: Path | None, isa: Isa, part: str = ENGINE) -> Generator[Step, None, tuple[bytes, bool]]:
+def made(file: Path | None, isa: Isa, part: str = ENGINE) -> Generator[ProgramStep, None, tuple[bytes, bool]]:
     """The code, and whether it is cached: compiled here, or by a process that began before this one."""
     with making(file) as one:
         yield from one.wait()
@@ -166,7 +166,7 @@ def write(file: Path | None, code: bytes) -> bool:
     return False
 
 
-def building(isa: Isa, part: str = ENGINE) -> Generator[Step, None, bytes]:
+def building(isa: Isa, part: str = ENGINE) -> Generator[ProgramStep, None, bytes]:
     """Compiles a part's code in a process of its own."""
     try:
         with tempfile.TemporaryDirectory(prefix="localspec-") as folder:
@@ -175,7 +175,7 @@ def building(isa: Isa, part: str = ENGINE) -> Generator[Step, None, bytes]:
         raise not_here(fault.strerror or str(fault)) from fault
 
 
-def building_in(folder: Path, isa: Isa, part: str) -> Generator[Step, None, bytes]:
+def building_in(folder: Path, isa: Isa, part: str) -> Generator[ProgramStep, None, bytes]:
     out, errors = folder / "code", folder / "errors"
     command = [sys.executable, "-m", "localspec.engine.cpu.build", str(out), part]
     with errors.open("wb") as stderr:

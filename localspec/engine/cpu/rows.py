@@ -13,7 +13,7 @@ from llvmlite import ir
 from localspec.engine.cpu import emit
 from localspec.engine.cpu import layout as at
 from localspec.engine.cpu.barrier import barrier
-from localspec.engine.cpu.formats import GROUP, LEVELS, OUTPUTS, RECORD_BYTES, SCALE_BYTES, SMALLEST
+from localspec.engine.cpu.formats import GROUP, LEVELS, OUTPUTS, RECORD4, RECORD8, SCALE_BYTES, SMALLEST
 from localspec.engine.cpu.lang import (
     FLOAT,
     INT,
@@ -40,7 +40,6 @@ from localspec.engine.cpu.lang import (
 
 F32 = np.float32
 LEAST = F32(SMALLEST)
-RECORD8, RECORD4 = RECORD_BYTES["int8"], RECORD_BYTES["int4"]
 
 
 @compiled

@@ -15,7 +15,7 @@ from localspec.engine.protocols import ExitStates
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class SequenceRows:
     """Rows of one sequence to compute: ids [rows] at `position` of its cache, the first of them from `exit_states`. All
     but the first `unread` get logits. `keeps`: the states before the head are wanted."""
 
@@ -39,7 +39,7 @@ class Rows:
         """How many rows have been through the first layers."""
         return 0 if self.exit_states is None else self.exit_states.states.shape[0]
 
-    def parts(self) -> Iterator[Rows]:
+    def parts(self) -> Iterator[SequenceRows]:
         """Splits the rows into parts of MAX_ROWS, which one pass takes."""
         if len(self) <= at.MAX_ROWS:
             yield self
@@ -50,14 +50,14 @@ class Rows:
             if given is not None:
                 given = ExitStates(given.layer, given.states[start : start + at.MAX_ROWS])
             unread = min(max(self.unread - start, 0), ids.shape[0])
-            yield Rows(self.cache, ids, self.position + start, given, unread, self.keeps)
+            yield SequenceRows(self.cache, ids, self.position + start, given, unread, self.keeps)
 
-    def behind(self) -> Rows:
+    def behind(self) -> SequenceRows:
         """The rows without exit states, as unfinished ones."""
         first = self.done
         return replace(self, ids=self.ids[first:], position=self.position + first, exit_states=None).unfinished()
 
-    def unfinished(self) -> Rows:
+    def unfinished(self) -> SequenceRows:
         """The rows where more layers follow: states are wanted, and no logits."""
         return replace(self, unread=len(self), keeps=True)
 
@@ -71,7 +71,7 @@ class Layout:
     sequence, then the others. `late_spans`: those of the others, counted from the first of them; `read`: rows with
     logits, by sequence."""
 
-    several: Sequence[Rows]
+    several: Sequence[SequenceRows]
     rows: int
     done: int
     spans: list[Span]
@@ -79,7 +79,7 @@ class Layout:
     read: list[int]
 
     @classmethod
-    def of(cls, several: Sequence[Rows]) -> Layout:
+    def of(cls, several: Sequence[SequenceRows]) -> Layout:
         done = late = sum([one.done for one in several])
         early, spans, late_spans, read = 0, list[Span](), list[Span](), list[int]()
         for one in several:
@@ -122,7 +122,7 @@ class Layout:
             start = end
 
 
-def exit_of(several: Sequence[Rows]) -> int:
+def exit_of(several: Sequence[SequenceRows]) -> int:
     """The layer whose states are handed in; 0 where none are."""
     return max([one.exit_states.layer for one in several if one.exit_states is not None], default=0)
 
@@ -133,9 +133,9 @@ def joined(parts: Sequence[Tensor]) -> Tensor:
     return some[0] if len(some) == 1 else torch.cat(some)
 
 
-def packed(parts: Iterable[tuple[int, Rows]]) -> Iterator[list[tuple[int, Rows]]]:
+def packed(parts: Iterable[tuple[int, SequenceRows]]) -> Iterator[list[tuple[int, SequenceRows]]]:
     """The parts, in their order, in passes of at most MAX_ROWS."""
-    some, left = list[tuple[int, Rows]](), at.MAX_ROWS
+    some, left = list[tuple[int, SequenceRows]](), at.MAX_ROWS
     for index, part in parts:
         if len(part) > left:
             yield some

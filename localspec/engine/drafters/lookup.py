@@ -18,7 +18,7 @@ import torch
 from localspec.core.events import Origin
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.drafters.empty import empty
-from localspec.engine.drafters.ngram import LONGEST, Finder, Match, joined
+from localspec.engine.drafters.ngram import LONGEST, Match, NgramFinder, joined
 from localspec.engine.protocols import Choice, Draft, Offer
 from localspec.engine.session import Session
 
@@ -29,7 +29,7 @@ NUM_BUCKETS = AGREEMENTS * (len(LENGTHS) + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class LookupText:
     """The ids of a text to copy from, with the few before it that it is recognised by."""
 
     kind: str
@@ -40,7 +40,7 @@ class Text:
 class Corpus:
     """All texts of a kind, as one."""
 
-    def __init__(self, kind: str, texts: Sequence[Text]) -> None:
+    def __init__(self, kind: str, texts: Sequence[LookupText]) -> None:
         self.kind, self.names = kind, [text.name for text in texts]
         self.starts = list(accumulate((len(text.ids) + 1 for text in texts), initial=0))[:-1]
         self.ids = joined([text.ids for text in texts])
@@ -57,11 +57,11 @@ class LookupDrafter:
     kind = "lookup"
 
     def __init__(self) -> None:
-        self.find = Finder()
+        self.find = NgramFinder()
         self.ids = array("i")  # the session's tokens
         self.corpora: tuple[Corpus, ...] = ()
 
-    def refer(self, texts: Sequence[Text]) -> None:
+    def refer(self, texts: Sequence[LookupText]) -> None:
         """Sets the texts beside the conversation, in place of those before. Of texts of a kind the last one is the
         newest."""
         kinds = [(kind, [text for text in texts if text.kind == kind]) for kind in KINDS]

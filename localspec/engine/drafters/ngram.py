@@ -29,7 +29,7 @@ class Match:
     voters: int
 
 
-class Finder:
+class NgramFinder:
     """Looks for matches. Has memory of its own for what is found, so it belongs to one thread."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class DraftTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedDrafter:
     """A drafter that the target allows. `argument` is complete, `name` stands in the chat's header, and `exit_layer`
     counts the target's layers that a draft runs through."""
 
@@ -50,9 +50,9 @@ def refuse_argument(argument: str | None) -> str:
     return ""
 
 
-def allow_any_target(argument: str, target: DraftTarget) -> Checked:  # noqa: ARG001 - any target will do
+def allow_any_target(argument: str, target: DraftTarget) -> CheckedDrafter:  # noqa: ARG001 - any target will do
     """Allows every target: the default of a row."""
-    return Checked(argument)
+    return CheckedDrafter(argument)
 
 
 def suits_any_target(target: DraftTarget) -> bool:  # noqa: ARG001 - any target will do
@@ -80,7 +80,7 @@ class DrafterRow:
     summary: Callable[[str], str]
     spelling: Callable[[SpecCard], str]
     parse: Callable[[str | None], str] = refuse_argument
-    check: Callable[[str, DraftTarget], Checked] = allow_any_target
+    check: Callable[[str, DraftTarget], CheckedDrafter] = allow_any_target
     suits: Callable[[DraftTarget], bool] = suits_any_target
     setting: Literal["exit_layer", "model", ""] = ""
 
@@ -102,13 +102,13 @@ def parse_exit(argument: str | None) -> str:
     return str(int(argument))
 
 
-def check_early_exit(argument: str, target: DraftTarget) -> Checked:
+def check_early_exit(argument: str, target: DraftTarget) -> CheckedDrafter:
     """Takes the layer of the argument, else models.toml's, else a quarter of the depth."""
     layer = int(argument) if argument else target.known_exit or max(target.exit_layers // 4, 1)
     check_exit(layer, target.exit_layers, target.name)
     message = f"'{target.title}' may not be trained for early exit; drafts from layer {layer} may be accepted rarely."
     notice = Notice("warning", "untrained_exit", message, "Watch the acceptance, or --draft off.")
-    return Checked(str(layer), f"early exit {layer}", layer, None if target.known_exit is not None else notice)
+    return CheckedDrafter(str(layer), f"early exit {layer}", layer, None if target.known_exit is not None else notice)
 
 
 def check_exit(layer: int, layers: int, name: str) -> None:
@@ -186,7 +186,7 @@ LOOKUP = DrafterRow(
     label=lambda _: "look-up",
     summary=lambda _: "look-up",
     spelling=lambda _: "lookup",
-    check=lambda argument, _: Checked(argument, "look-up"),
+    check=lambda argument, _: CheckedDrafter(argument, "look-up"),
 )
 
 DRAFTERS = {row.name: row for row in (EARLY_EXIT, LOOKUP, MODEL)}

@@ -17,7 +17,7 @@ KEPT_OVER = 0.1  # of what was counted before a change
 NEGLIGIBLE = 0.02  # the chance of reaching a position, beyond which none is worth computing
 
 
-class Counts:
+class PositionCounts:
     """Counts the drafts that reached each position, and those that had it accepted; decays."""
 
     __slots__ = ("kept", "reached")
@@ -45,8 +45,8 @@ class Acceptance:
     """
 
     def __init__(self) -> None:
-        self.mean = Counts()
-        self.buckets: dict[int, Counts] = {}
+        self.mean = PositionCounts()
+        self.buckets: dict[int, PositionCounts] = {}
         self.surprise = self.variance = 0.0
 
     def observe(self, bucket: int, start: int, kept: int, tested: int) -> None:
@@ -68,13 +68,13 @@ class Acceptance:
         for counts in (self.mean, *self.buckets.values()):
             counts.scale(KEPT_OVER)
 
-    def counts(self, bucket: int) -> Counts:
+    def counts(self, bucket: int) -> PositionCounts:
         found = self.buckets.get(bucket)
         if found is None:
-            found = self.buckets[bucket] = Counts()
+            found = self.buckets[bucket] = PositionCounts()
         return found
 
-    def at(self, counts: Counts, position: int) -> float:
+    def at(self, counts: PositionCounts, position: int) -> float:
         mean = (self.mean.kept[position] + HOPE) / (self.mean.reached[position] + 1)
         return (counts.kept[position] + SHRINK * mean + HOPE) / (counts.reached[position] + SHRINK + 1)
 

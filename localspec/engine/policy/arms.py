@@ -30,7 +30,7 @@ class Arm:
         self.used: dict[int, int] = {}  # k: the last round that drafted so much
 
 
-class Candidate(NamedTuple):
+class PricedOffer(NamedTuple):
     """An offer with what the next round would bring: tokens and seconds by k. `lengths`: those whose cost is known well
     enough to choose them; up to `longest` they may be explored."""
 
@@ -70,17 +70,17 @@ class Candidate(NamedTuple):
         return max([(expected[k] - rate * cost[k], k) for k in self.lengths])
 
 
-def candidate(offer: Offer, arm: Arm, expected: list[float], costs: Costs) -> Candidate:
+def candidate(offer: Offer, arm: Arm, expected: list[float], costs: Costs) -> PricedOffer:
     """Known tokens may be drafted up to twice as many as were measured. Others cost a forward each: as many as were
     measured, or one more."""
     tried = costs.tried(arm.priced)
     longest = max(tried, default=0)
     longest = min(len(expected) - 1, LONGER * max(longest, 1) if arm.free else longest + 1)
     lengths = range(1, longest + 1) if arm.free else [k for k in {*tried, longest} if k <= longest]
-    return Candidate(offer, arm, expected, costs.table(arm.priced), lengths, longest)
+    return PricedOffer(offer, arm, expected, costs.table(arm.priced), lengths, longest)
 
 
-def beside(one: Candidate, others: Others, costs: Costs, dearest: float) -> Candidate:
+def beside(one: PricedOffer, others: Others, costs: Costs, dearest: float) -> PricedOffer:
     """The candidate where others have rows in the same forward: its own make that wider, and nothing may cost more than
     `dearest`."""
     cost = list(map(add, costs.beside(others.rows), one.drafting(others, costs)))

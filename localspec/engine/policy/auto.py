@@ -14,11 +14,11 @@ from operator import add
 from localspec.core.requests import MAX_DRAFT
 from localspec.engine.policy.acceptance import NEGLIGIBLE
 from localspec.engine.policy.agreement import agree
-from localspec.engine.policy.arms import Arm, Candidate, beside, candidate, untried
+from localspec.engine.policy.arms import Arm, PricedOffer, beside, candidate, untried
 from localspec.engine.policy.costs import FORWARD, TINY
-from localspec.engine.policy.exploration import Best, Pick
+from localspec.engine.policy.exploration import BestPick, Pick
 from localspec.engine.policy.hindsight import Hindsight
-from localspec.engine.policy.offers import Asking
+from localspec.engine.policy.offers import AskingRate
 from localspec.engine.policy.shared import Member, Shared
 from localspec.engine.policy.shares import ALONE, NO_OTHERS
 from localspec.engine.protocols import PLAIN, Choice, Company, Forward, Offer, Round
@@ -41,7 +41,7 @@ class Auto:
         self.others = NO_OTHERS
         self.is_first = True  # to report on the last step, and to choose for the next
         self.arms: dict[str, Arm] = {}
-        self.asking = Asking()
+        self.asking = AskingRate()
         self.hindsight = Hindsight()
         self.asked: Sequence[Offer] | None = None  # what was offered for this round; None where no drafter was asked
 
@@ -87,11 +87,11 @@ class Auto:
         """Known tokens cost nothing to propose, so more of them may pay."""
         return min(most, offer.most, MAX_DRAFT if offer.tokens else self.max_k)
 
-    def candidate(self, offer: Offer, most: int) -> Candidate:
+    def candidate(self, offer: Offer, most: int) -> PricedOffer:
         arm = self.arm(offer)
         return candidate(offer, arm, arm.acceptance.expected(offer.bucket, self.limit(offer, most)), self.costs)
 
-    def beside(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+    def beside(self, candidates: Sequence[PricedOffer]) -> list[PricedOffer]:
         """Returns the candidates that may be drafted beside what others are expected to draft in the same step."""
         costs, others = self.costs, self.others
         usual = self.rate.value
@@ -104,7 +104,7 @@ class Auto:
         found = [beside(one, others, costs, dearest) for one in candidates]
         return [one for one in found if one.lengths]
 
-    def agreed(self, one: Candidate) -> Choice:
+    def agreed(self, one: PricedOffer) -> Choice:
         """A draft by forwards beside others, as whoever chooses first in a step reckoned it for all."""
         others, costs, shared, drafts = self.others, self.costs, self.shared, one.drafts(self.costs)
         self.member.gains = ()
@@ -119,7 +119,7 @@ class Auto:
         k = max([length for length in one.lengths if length <= agreed.length(rises)], default=0)
         beside = costs.beside(max(others.rows, others.plain + agreed.rows - k))
         cost = list(map(add, beside, drafts))
-        best = Best(Pick(one if k else None, k), one.expected[k] - agreed.rate * cost[k], agreed.rate, cost[0])
+        best = BestPick(Pick(one if k else None, k), one.expected[k] - agreed.rate * cost[k], agreed.rate, cost[0])
         self.member.promise(one.expected[k])
         self.asking.answered((best.value - 1) / best.rate + best.plain)
         pick = self.explorer.other([one._replace(cost=cost)], best, self.least, is_alone=False) or best.pick
@@ -133,7 +133,7 @@ class Auto:
                 return Choice(k, offer) if k and (FORWARD in self.costs.known or not self.others.rows) else PLAIN
         return None
 
-    def decided(self, candidates: list[Candidate]) -> Choice:
+    def decided(self, candidates: list[PricedOffer]) -> Choice:
         """The choice that promises most, or one that is worth exploring."""
         best = self.best(candidates)
         self.asking.answered((best.value - 1) / best.rate + best.plain)
@@ -143,7 +143,7 @@ class Auto:
         graft = None if pick.candidate.arm.free else self.graft(candidates, pick.candidate, pick.k, best.rate)
         return Choice(pick.k, pick.candidate.offer, graft)
 
-    def best(self, candidates: list[Candidate]) -> Best:
+    def best(self, candidates: list[PricedOffer]) -> BestPick:
         """A round is worth its tokens above the rate: the usual one, or what is offered now where that is faster."""
         plain, beside = candidates[0].cost[0], self.others.tokens
         rate = max(self.rate.value, *[one.fastest(beside) for one in candidates], (1 + beside) / plain)
@@ -156,9 +156,9 @@ class Auto:
         if self.is_first:
             self.rate.add(tokens + beside, seconds)
         self.member.promise(tokens)
-        return Best(Pick(chosen, k), value, rate, plain)
+        return BestPick(Pick(chosen, k), value, rate, plain)
 
-    def graft(self, candidates: list[Candidate], best: Candidate, k: int, rate: float) -> Offer | None:
+    def graft(self, candidates: list[PricedOffer], best: PricedOffer, k: int, rate: float) -> Offer | None:
         """Looked-up tokens after the k drafted ones, where they pay if the first k are the same: that two drafters
         agree makes both more trustworthy."""
         ours = best.expected[k] - best.expected[k - 1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import NamedTuple
 
-from localspec.engine.policy.arms import Candidate
+from localspec.engine.policy.arms import PricedOffer
 from localspec.engine.policy.costs import FEW, TINY, Costs
 
 SHARE = 0.005  # of the time spent may be lost by exploring
@@ -17,11 +17,11 @@ FREE_EVERY = 8  # rounds: lengths of known tokens are explored less often, since
 class Pick(NamedTuple):
     """k tokens of a candidate; None is plain decoding."""
 
-    candidate: Candidate | None
+    candidate: PricedOffer | None
     k: int
 
 
-class Best(NamedTuple):
+class BestPick(NamedTuple):
     """What promises most: `value` is its tokens above `rate`, tokens per second; `plain` what plain decoding costs."""
 
     pick: Pick
@@ -43,13 +43,13 @@ class Explorer:
         self.rounds += 1
         self.allowance += SHARE * seconds
 
-    def other(self, candidates: list[Candidate], best: Best, least: int, *, is_alone: bool) -> Pick | None:
+    def other(self, candidates: list[PricedOffer], best: BestPick, least: int, *, is_alone: bool) -> Pick | None:
         """What to try instead of the best, if anything. Among others, widths come by themselves."""
         if is_alone and self.costs.few and (pick := self.doubtful(candidates, best, least)) is not None:
             return pick
         return self.affordable(candidates, best, least)
 
-    def doubtful(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
+    def doubtful(self, candidates: list[PricedOffer], best: BestPick, least: int) -> Pick | None:
         """Picks the one with fewest times, of lengths that only a few times make slower than the best, and that would
         not be if they cost hardly more than the cheapest round. Else one slow round at the start would exclude a length
         for hundreds of rounds."""
@@ -65,7 +65,7 @@ class Explorer:
                     few.append((len(times), -k, Pick(one, k)))
         return min(few, key=lambda each: each[:2])[2] if few else None
 
-    def affordable(self, candidates: list[Candidate], best: Best, least: int) -> Pick | None:
+    def affordable(self, candidates: list[PricedOffer], best: BestPick, least: int) -> Pick | None:
         """The length that is most worth exploring, if it may lose so much."""
         measured, rounds, per_token = len(self.costs.plain) > 0, self.rounds, 1 / best.rate
         dearest = DEAREST * best.plain if measured else inf  # dearer was the machine, and would keep k away for ever

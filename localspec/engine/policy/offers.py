@@ -9,7 +9,7 @@ RECENT = 0.1  # the weight of the newest answer
 SAVED_UP = 2  # askings: the most that is saved for later
 
 
-class Asking:
+class AskingRate:
     """Asks every round while that saves more than it costs; else as often as a fixed share of the time allows."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from localspec.core.events import Stats
 from localspec.core.sanitize import one_line
-from localspec.history import Chat, Hit, ModelTotals, Totals, first_line
+from localspec.history import HistoryTotals, ModelTotals, SearchHit, StoredChat, first_line
 from localspec.history.export import SPEAKERS
 from localspec.history.records import ID_LENGTH
 from localspec.history.text.columns import cells, columns, cut
@@ -25,14 +25,14 @@ UNTITLED = "Untitled"
 RATES = ("predicted_per_second", "acceptance_rate", "speedup")
 
 
-def id_length(chats: Iterable[Chat]) -> int:
+def id_length(chats: Iterable[StoredChat]) -> int:
     """The number of letters that tell these ids apart."""
     ids = [chat.id for chat in chats]
     lengths = range(SHORTEST_ID, ID_LENGTH)
     return next((length for length in lengths if len({each[:length] for each in ids}) == len(ids)), ID_LENGTH)
 
 
-def chat_table(chats: Sequence[Chat], *, letters: int) -> str:
+def chat_table(chats: Sequence[StoredChat], *, letters: int) -> str:
     rows = [("ID", "LAST USED", "MESSAGES", "MODEL", "TITLE")]
     for chat in chats:
         first = (one_line(chat.id[:letters]), when(chat.updated_at), str(chat.num_messages))
@@ -40,26 +40,26 @@ def chat_table(chats: Sequence[Chat], *, letters: int) -> str:
     return columns(rows, right={2})
 
 
-def hit_list(hits: Sequence[Hit], *, letters: int) -> str:
+def hit_list(hits: Sequence[SearchHit], *, letters: int) -> str:
     """A heading for each chat, with its hits below."""
     return "\n\n".join("\n".join(hit_lines(found, letters)) for found in by_chat(hits))
 
 
-def by_chat(hits: Iterable[Hit]) -> Iterable[list[Hit]]:
+def by_chat(hits: Iterable[SearchHit]) -> Iterable[list[SearchHit]]:
     """The hits of each chat; the chats in the order of their first hit."""
-    chats: dict[str, list[Hit]] = {}
+    chats: dict[str, list[SearchHit]] = {}
     for hit in hits:
         chats.setdefault(hit.chat_id, []).append(hit)
     return chats.values()
 
 
-def hit_lines(hits: Sequence[Hit], letters: int) -> list[str]:
+def hit_lines(hits: Sequence[SearchHit], letters: int) -> list[str]:
     first = hits[0]
     head = f"{one_line(first.chat_id[:letters])}  {when(first.at)}  {title(first.title)}"
     return [head, *(f"    {speaker(hit)}: {snippet(hit)}" for hit in hits if hit.message_id is not None)]
 
 
-def totals_table(totals: Totals) -> str:
+def totals_table(totals: HistoryTotals) -> str:
     head = f"{count(totals.chats, 'chat')} · {count(totals.messages, 'message')} · {totals.file_bytes / 1e6:.1f} MB"
     rows = [("MODEL", "DRAFT", "FORMAT", "ANSWERS", "TOKENS", "TOK/S", "ACCEPTED", "SPEED-UP")]
     for one in totals.models:
@@ -68,7 +68,7 @@ def totals_table(totals: Totals) -> str:
     return f"{head}\n\n{columns(rows, right=range(3, 8))}" if totals.models else head
 
 
-def totals_object(totals: Totals) -> dict[str, Any]:
+def totals_object(totals: HistoryTotals) -> dict[str, Any]:
     """The totals as JSON objects, with the rates."""
     rates = [{name: getattr(model, name) for name in RATES} for model in totals.models]
     whole: dict[str, Any] = msgspec.to_builtins(totals)
@@ -110,11 +110,11 @@ def draft_name(draft: str) -> str:
     return model_name(os.path.basename(draft.rstrip("/\\")) if os.path.isabs(draft) else draft) or "–"
 
 
-def speaker(hit: Hit) -> str:
+def speaker(hit: SearchHit) -> str:
     return SPEAKERS.get(hit.role or "", "Answer")
 
 
-def snippet(hit: Hit) -> str:
+def snippet(hit: SearchHit) -> str:
     return one_line("".join(part.text for part in hit.parts))
 
 

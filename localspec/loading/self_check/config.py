@@ -20,7 +20,7 @@ from localspec.core.self_check_results import difference_of
 from localspec.core.version import __version__
 from localspec.engine.arch import ELSE, NEUTRAL, Arch, read_arch
 from localspec.engine.transformers_faults import own_faults, transformers_faults
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 from localspec.loading.torch import assemble
 
 TOLERANCE = 2e-5  # of the largest logit: float32 rounding of two layers stays well below
@@ -51,7 +51,7 @@ def difference(config: dict[str, Any]) -> float:
     with own_faults():
         reference = transformers_model(small)
         expected = reference_logits(reference, ids)
-    decoder = assemble(read_arch(small), Memory(reference.state_dict()), dtype=torch.float32, context=ROWS)
+    decoder = assemble(read_arch(small), StateDictSource(reference.state_dict()), dtype=torch.float32, context=ROWS)
     got = torch.cat([decoder.forward(part) for part in ids.split((ROWS - 4, 1, 3))])
     if not torch.equal(got.argmax(-1), expected.argmax(-1)):
         return float("inf")

@@ -28,7 +28,7 @@ from localspec.loading.cpu import one_thread, pack_source
 from localspec.loading.cpu_layout import Blueprint
 from localspec.loading.self_check import config as config_check
 from localspec.loading.self_check.cpu_reference import reference
-from localspec.loading.sources import Memory, Reader
+from localspec.loading.sources import StateDictSource, WeightReader
 
 if TYPE_CHECKING:
     from localspec.engine.cpu.decoder import PackedDecoder
@@ -74,7 +74,7 @@ def check_agreement(
     config: dict[str, Any], blueprint: Blueprint, decoder: PackedDecoder, tensors: dict[str, Tensor]
 ) -> None:
     def measure() -> float:
-        return difference(decoder, reference(blueprint, Memory(tensors), context=decoder.context))
+        return difference(decoder, reference(blueprint, StateDictSource(tensors), context=decoder.context))
 
     off = difference_of(fingerprint(config, blueprint, decoder.model.program), measure)
     if not off <= TOLERANCE:
@@ -136,12 +136,12 @@ def relative(got: Tensor, expected: Tensor) -> float:
     return float(off.max()) if off.isfinite().all() else math.inf
 
 
-class RandomWeights(Reader):
+class RandomWeights(WeightReader):
     """Random weights for any tensor. The stream of residuals stays as small as the norms' epsilon, and so do
     queries and keys that are normed: else a wrong epsilon would not show."""
 
     def __init__(self, arch: Arch) -> None:
-        super().__init__(Memory({}))
+        super().__init__(StateDictSource({}))
         self.arch, self.tensors = arch, dict[str, Tensor]()
         self.small = 2 * math.sqrt(max(arch.norm_eps, 1e-10))
         self.draw = torch.Generator().manual_seed(0)

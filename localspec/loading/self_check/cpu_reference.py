@@ -19,7 +19,7 @@ from localspec.engine.cpu.pack import pack, pad_to, unpack
 from localspec.engine.decoder import Decoder, Layer, Weights
 from localspec.engine.linear import Dense, Linear
 from localspec.loading.cpu_layout import LINEARS, Blueprint
-from localspec.loading.sources import Source
+from localspec.loading.sources import TensorSource
 from localspec.loading.torch import assemble
 
 
@@ -63,7 +63,7 @@ def spread_heads(rows: Tensor, heads: int, wide: int) -> Tensor:
     return pad(by_head, (0, wide - by_head.shape[-1])).flatten(1)
 
 
-def reference(blueprint: Blueprint, source: Source, *, context: int) -> Decoder:
+def reference(blueprint: Blueprint, source: TensorSource, *, context: int) -> Decoder:
     """The torch decoder on a source's tensors, as rounded as the packed decoder of this blueprint."""
     arch, weight_format = blueprint.arch, blueprint.table_format
     exact = assemble(arch, source, dtype=torch.float32, context=context).weights

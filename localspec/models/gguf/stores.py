@@ -35,7 +35,7 @@ MAX_SETTINGS_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class GgufModel:
     """A GGUF model of another program; `name` loads it. `file` is its first part if it is split. `by_path`: of one of
     the hub, its name by its file's path, which loads it too."""
 
@@ -48,7 +48,7 @@ class Kept:
         return (self.name, self.by_path) if self.by_path not in ("", self.name) else (self.name,)
 
 
-def kept() -> list[Kept]:
+def kept() -> list[GgufModel]:
     """All GGUF models of other programs, each once, store by store."""
     found = {one.name: one for one in (*_ollama(), *_lm_studio(), *_llama_cpp(), *_hugging_face())}
     return [one for name, one in found.items() if name.isprintable()]
@@ -62,7 +62,7 @@ def find(name: str) -> Path | None:
     return next((one.file for one in kept() if not wanted.isdisjoint(one.names)), None)
 
 
-def in_repository(name: str) -> list[Kept]:
+def in_repository(name: str) -> list[GgufModel]:
     """The GGUF models of a cached repository that ORG/NAME means, or ORG/NAME:Q4_K_M: by their last words."""
     repository, _, variant = name.partition(":")
     variant = variant[: -len(ENDING)] if variant.lower().endswith(ENDING) else variant
@@ -76,7 +76,7 @@ def home() -> Path:
     return Path.home()
 
 
-def _ollama() -> Iterator[Kept]:
+def _ollama() -> Iterator[GgufModel]:
     chosen = os.environ.get("OLLAMA_MODELS")
     folders = [hub_cache.expanded(chosen)] if chosen else [home() / ".ollama" / "models", OLLAMA_SERVICE]
     for folder in folders:
@@ -84,7 +84,7 @@ def _ollama() -> Iterator[Kept]:
         for file in _files(manifests):
             parts = file.relative_to(manifests).parts
             if len(parts) == MAX_DEPTH and (blob := _blob(folder, file)):
-                yield Kept(f"{OLLAMA}:{_ollama_name(*parts)}", blob)
+                yield GgufModel(f"{OLLAMA}:{_ollama_name(*parts)}", blob)
 
 
 def _ollama_name(host: str, owner: str, model: str, tag: str) -> str:
@@ -109,7 +109,7 @@ def _layer(layer: Any) -> tuple[str, str]:
     return str(found.get("mediaType")), str(found.get("digest"))
 
 
-def _lm_studio() -> Iterator[Kept]:
+def _lm_studio() -> Iterator[GgufModel]:
     homes = [home() / ".lmstudio", home() / ".cache" / "lm-studio"]
     with suppress(CheckpointError):
         homes.insert(0, Path(strict_json.read_text(home() / ".lmstudio-home-pointer", MAX_SETTINGS_BYTES).strip()))
@@ -127,7 +127,7 @@ def _downloads(lm_studio: Path) -> Path | None:
     return None
 
 
-def _llama_cpp() -> Iterator[Kept]:
+def _llama_cpp() -> Iterator[GgufModel]:
     if chosen := os.environ.get("LLAMA_CACHE"):
         folder = hub_cache.expanded(chosen)
     elif sys.platform == "darwin":
@@ -139,29 +139,29 @@ def _llama_cpp() -> Iterator[Kept]:
     yield from _named(LLAMA_CPP, folder)
 
 
-def _hugging_face() -> Iterator[Kept]:
+def _hugging_face() -> Iterator[GgufModel]:
     for repository in hub_cache.repositories():
         yield from _of_repository(repository)
 
 
-def _of_repository(repository: str) -> Iterator[Kept]:
+def _of_repository(repository: str) -> Iterator[GgufModel]:
     """Named as they are pulled, ORG/NAME:Q4_K_M, where one model alone has that quantisation; else by their paths."""
     folder = hub_cache.snapshot(repository)
     found = list(_named(f"{HUGGING_FACE}:{repository}", folder, sign="/")) if folder else []
     quants = [quant_of(one.file.name) for one in found]
     for one, quant in zip(found, quants, strict=True):
         is_clear = bool(quant) and quants.count(quant) == 1
-        yield Kept(f"{repository}:{quant}" if is_clear else one.name, one.file, one.name)
+        yield GgufModel(f"{repository}:{quant}" if is_clear else one.name, one.file, one.name)
 
 
-def _named(store: str, folder: Path, *, sign: str = ":") -> Iterator[Kept]:
+def _named(store: str, folder: Path, *, sign: str = ":") -> Iterator[GgufModel]:
     """The models in a folder, named by their paths in it without the ending."""
     for file in _files(folder):
         name = file.relative_to(folder).as_posix()
         if name.lower().endswith(ENDING) and PROJECTOR not in file.name.lower():
             part = PART.search(stem := name[: -len(ENDING)])
             if not part or int(part[1]) == 1:
-                yield Kept(f"{store}{sign}{PART.sub('', stem)}", file)
+                yield GgufModel(f"{store}{sign}{PART.sub('', stem)}", file)
 
 
 def _files(folder: Path) -> Iterator[Path]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any  # Any: a stranger's config.json
 
 from localspec.models.prequantised.pattern import UnreadPattern, matcher
-from localspec.models.prequantised.rules import PATTERN, Group, Rules
+from localspec.models.prequantised.rules import PATTERN, Group, QuantisationRules
 from localspec.models.prequantised.scheme import (
     CHANNEL,
     OWN_CACHE,
@@ -39,7 +39,7 @@ BITS = (2, 4, 8)  # widths that fill whole words: others are packed differently 
 MOST_TARGETS, LONGEST_PATTERNS = 4096, 2000
 
 
-def read_compressed(fields: Mapping[str, Any]) -> Rules:
+def read_compressed(fields: Mapping[str, Any]) -> QuantisationRules:
     if fields.get("kv_cache_scheme"):
         raise unreadable(METHOD, OWN_CACHE)
     if fields.get("transform_config"):
@@ -51,7 +51,7 @@ def read_compressed(fields: Mapping[str, Any]) -> Rules:
     groups = tuple(read_groups(fields.get("config_groups")))
     schemes = dict.fromkeys(group.scheme for group in groups)
     usual = next(iter(schemes)) if len(schemes) == 1 else None
-    return Rules(label(fields["config_groups"].values()), ("packed", "whole"), usual, groups)
+    return QuantisationRules(label(fields["config_groups"].values()), ("packed", "whole"), usual, groups)
 
 
 def label(groups: Iterable[dict[str, Any]]) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any  # Any: a stranger's config.json
 
 from localspec.models.prequantised.compressed_tensors import read_compressed
-from localspec.models.prequantised.rules import Rules
+from localspec.models.prequantised.rules import QuantisationRules
 from localspec.models.prequantised.scheme import (
     CHANNEL,
     OWN_CACHE,
@@ -33,7 +33,7 @@ Fields = Mapping[str, Any]
 FP8_BLOCK = (128, 128)  # transformers' default
 
 
-def read_rules(config: Mapping[str, Any]) -> Rules | None:
+def read_rules(config: Mapping[str, Any]) -> QuantisationRules | None:
     """The rules for unpacking; None where nothing is to be unpacked, CheckpointError for unknown formats."""
     if not is_unpacked(config):
         return None
@@ -41,7 +41,7 @@ def read_rules(config: Mapping[str, Any]) -> Rules | None:
     return READERS[fields["quant_method"]](fields)
 
 
-def read_gptq(fields: Fields) -> Rules:
+def read_gptq(fields: Fields) -> QuantisationRules:
     """The rules of GPTQ. Zeros are stored one too low, except in `gptq_v2`."""
     bits: Any = fields.get("bits")
     size: Any = fields.get("group_size", 128)
@@ -64,7 +64,7 @@ def read_gptq(fields: Fields) -> Rules:
         has_order=fields.get("desc_act") is True and size != -1,
         less_one=layout == GPTQ_LAYOUTS[0],
     )
-    return Rules(f"GPTQ {bits}-bit", ("gptq",), scheme)
+    return QuantisationRules(f"GPTQ {bits}-bit", ("gptq",), scheme)
 
 
 def changes_nothing(dynamic: object, usual: Mapping[str, object]) -> bool:
@@ -80,7 +80,7 @@ def changes_nothing(dynamic: object, usual: Mapping[str, object]) -> bool:
     )
 
 
-def read_awq(fields: Fields) -> Rules:
+def read_awq(fields: Fields) -> QuantisationRules:
     bits, size = fields.get("bits", 4), fields.get("group_size", 128)
     version = fields.get("version") or fields.get("format") or "gemm"
     for name, value, is_known in (
@@ -91,10 +91,10 @@ def read_awq(fields: Fields) -> Rules:
     ):
         if not is_known:
             raise unreadable("awq", shown(name, value))
-    return Rules("AWQ 4-bit", ("awq",), Scheme(4, (group_grain(size),), has_zeros=True))
+    return QuantisationRules("AWQ 4-bit", ("awq",), Scheme(4, (group_grain(size),), has_zeros=True))
 
 
-def read_fp8(fields: Fields) -> Rules:
+def read_fp8(fields: Fields) -> QuantisationRules:
     """The rules of FP8: a scale for each block, output or tensor, whichever the files have."""
     if fields.get("fmt") not in (None, "e4m3"):
         raise unreadable("fp8", shown("fmt", fields["fmt"]))
@@ -106,11 +106,11 @@ def read_fp8(fields: Fields) -> Rules:
         if not (isinstance(block, list | tuple) and len(block) == 2 and all(is_group_size(n) and n > 0 for n in block)):
             raise unreadable("fp8", shown("weight_block_size", block))
         blocks = ((block[0], block[1]),)
-    return Rules("FP8", ("whole",), Scheme(8, (TENSOR, CHANNEL, *blocks), is_float=True))
+    return QuantisationRules("FP8", ("whole",), Scheme(8, (TENSOR, CHANNEL, *blocks), is_float=True))
 
 
-def read_fbgemm(_: Fields) -> Rules:
-    return Rules("FP8", ("whole",), Scheme(8, (CHANNEL,), is_float=True))
+def read_fbgemm(_: Fields) -> QuantisationRules:
+    return QuantisationRules("FP8", ("whole",), Scheme(8, (CHANNEL,), is_float=True))
 
 
 READERS = {

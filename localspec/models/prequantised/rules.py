@@ -19,7 +19,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class QuantisationRules:
     """The rules of a repository. `label`: the format's name for the user. `usual`: the scheme of all modules without a
     group."""
 

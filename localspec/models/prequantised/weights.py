@@ -21,7 +21,7 @@ from typing import Any  # Any: a stranger's config.json
 
 from localspec.core.errors import REPEAT, CheckpointError
 from localspec.models.prequantised.config import read_rules
-from localspec.models.prequantised.rules import Rules
+from localspec.models.prequantised.rules import QuantisationRules
 from localspec.models.prequantised.scheme import Grain, Layout, Scheme
 from localspec.models.safetensors_index import TensorInfo
 
@@ -88,7 +88,7 @@ def find_weights(config: Mapping[str, Any], tensors: Tensors) -> dict[str, Store
     return found
 
 
-def each_weight(rules: Rules, tensors: Tensors) -> Iterator[StoredWeight]:
+def each_weight(rules: QuantisationRules, tensors: Tensors) -> Iterator[StoredWeight]:
     for layout in rules.layouts:
         ending = f".{CODES[layout]}"
         for name, info in tensors.items():
@@ -106,7 +106,7 @@ def besides(weights: Mapping[str, StoredWeight], tensors: Collection[str]) -> se
 class Module:
     """Checks one module's tensors."""
 
-    def __init__(self, rules: Rules, tensors: Tensors, layout: Layout, module: str) -> None:
+    def __init__(self, rules: QuantisationRules, tensors: Tensors, layout: Layout, module: str) -> None:
         self.label, self.tensors, self.layout, self.module = rules.label, tensors, layout, module
         scheme = rules.scheme_of(module)
         if scheme is None:

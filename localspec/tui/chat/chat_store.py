@@ -15,7 +15,7 @@ import msgspec
 from localspec.core.errors import HistoryError, NoSuchChat
 from localspec.core.events import Notice
 from localspec.core.requests import Reference
-from localspec.history import Chat, Format, Hit, OpenChat, export
+from localspec.history import Format, OpenChat, SearchHit, StoredChat, export
 from localspec.history.references import kept_chats
 
 if TYPE_CHECKING:
@@ -36,11 +36,11 @@ class ChatStore:
         self._lock = Lock()
         self._history: History | None = None
 
-    def chats(self, limit: int) -> list[Chat]:
+    def chats(self, limit: int) -> list[StoredChat]:
         """Pinned ones first, then those that were used last."""
         return self._open().chats(limit=limit)
 
-    def find(self, query: str) -> list[Hit]:
+    def find(self, query: str) -> list[SearchHit]:
         return self._open().search(query)
 
     def open(self, chat_id: str, message_id: int | None = None) -> OpenChat:

@@ -12,7 +12,7 @@ from itertools import count, pairwise, takewhile
 from localspec.config import precedence
 from localspec.core.events import ModelCard, Stats, Step
 from localspec.core.requests import GenerateRequest, Message, Role, whole
-from localspec.history import OWN, Attachment, Chat, Generation, Tree, WhenFull, with_attachments
+from localspec.history import OWN, Attachment, Generation, StoredChat, Tree, WhenFull, with_attachments
 from localspec.history.records import now
 from localspec.runtime.truncation import without_oldest
 from localspec.tui.chat.repetition import repeated
@@ -86,7 +86,7 @@ class Conversation:
         self.when_full: WhenFull | None = None  # what was chosen for this chat, where something was
         self.own_model = ""  # the history's name of the model that the chat was with when it was opened
 
-    def recall(self, chat: Chat, utterances: Iterable[Utterance]) -> None:
+    def recall(self, chat: StoredChat, utterances: Iterable[Utterance]) -> None:
         """Takes the messages from before this program began."""
         self.own_system = None if self.system else chat.system
         self.tree, self.head, self.turns_left_out, self.when_full = (

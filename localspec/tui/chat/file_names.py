@@ -51,7 +51,7 @@ class Named:
 
 
 @dataclass(slots=True)
-class Folder:
+class FolderNames:
     """A folder's names as far as they have been read, by `read` in a thread. A dead disk may keep that for ever."""
 
     path: str

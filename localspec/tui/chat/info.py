@@ -16,7 +16,7 @@ NEARLY_FULL = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Info:
+class ChatInfo:
     """The settings that were chosen. `download`: what is being downloaded."""
 
     preset: str | None = None
@@ -24,7 +24,7 @@ class Info:
     download: str = ""
 
 
-def info(now: Info, stats: Stats, width: int) -> Content:
+def info(now: ChatInfo, stats: Stats, width: int) -> Content:
     """The info that fits: the seed is left out first, then the preset, then the context."""
     used, load = context(stats), one_line(now.download)
     preset = f"preset {one_line(now.preset)}" if now.preset else ""

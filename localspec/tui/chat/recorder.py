@@ -17,10 +17,8 @@ from localspec.core.events import FinishReason, Notice, Ready, Stats, Step, Text
 from localspec.core.version import __version__
 from localspec.engine.drafters.table import spelling
 from localspec.history import (
-    Answer,
     Answered,
     Asked,
-    Chat,
     Edited,
     Generation,
     Instructed,
@@ -30,9 +28,11 @@ from localspec.history import (
     NewChat,
     Opened,
     Removed,
-    Setting,
+    SavedAnswer,
+    SettingValue,
     Shortened,
     Sought,
+    StoredChat,
     Titled,
     Unanswered,
     Unsent,
@@ -51,7 +51,7 @@ WHOLE = ("stop", "length")  # an answer that ended so is one, though it may be e
 SETTLED_SECONDS = 6.0  # longer than SQLite waits for another program
 TROUBLED_SECONDS = 1.0  # for one more try, where the last one failed
 NO_NAME = NewChat("")
-NO_PARAMS: Mapping[str, Setting] = {}
+NO_PARAMS: Mapping[str, SettingValue] = {}
 
 
 class HistorySink(Protocol):
@@ -72,7 +72,7 @@ class Noticed(Message):
         self.notice, self.answers = notice, answers
 
 
-class Kept(Message):
+class ChatSaved(Message):
     """The running chat is this one of the history's; None where nothing of it is written yet."""
 
     def __init__(self, chat_id: str | None) -> None:
@@ -175,13 +175,15 @@ class HistoryRecorder:
         """Goes on in a chat that is called so."""
         self.title, self._says_nothing = title, self._titled and not title_of(title)
 
-    def answer(self, utterance: Utterance, params: Mapping[str, Setting] = NO_PARAMS) -> None:
+    def answer(self, utterance: Utterance, params: Mapping[str, SettingValue] = NO_PARAMS) -> None:
         """Begins an answer, whose tokens are chosen with these `params`."""
         self._answer, self._made = utterance, msgspec.structs.replace(self._author, params=dict(params))
         self._begun, self._spent, self._added = "", Stats(), ""
         self._steps, self._grown, self._is_stored = [], 0, False
 
-    def resume(self, utterance: Utterance, before: Sequence[Step], params: Mapping[str, Setting] = NO_PARAMS) -> None:
+    def resume(
+        self, utterance: Utterance, before: Sequence[Step], params: Mapping[str, SettingValue] = NO_PARAMS
+    ) -> None:
         """Continues an answer in its message; `before` are the rounds it has."""
         self.answer(utterance, params)
         self._begun, self._spent = utterance.text, utterance.made.stats if utterance.made else Stats()
@@ -243,7 +245,7 @@ class HistoryRecorder:
         self._chat = self._usual
         self._post(Left())
 
-    def open(self, chat: Chat) -> None:
+    def open(self, chat: StoredChat) -> None:
         """Enters this chat: the next question continues it."""
         self._chat = msgspec.structs.replace(self._usual, system=chat.system)
         self.called(chat.title)
@@ -290,7 +292,7 @@ class HistoryRecorder:
         self._grown, self._is_stored = 0, True
         made = msgspec.structs.replace(self._made, stats=self.whole(stats))
         text = self._begun + self._added
-        self._post(Answered(Answer(text, made, tuple(self._steps), fault), answer.id, answer.parent_id or 0))
+        self._post(Answered(SavedAnswer(text, made, tuple(self._steps), fault), answer.id, answer.parent_id or 0))
         return made
 
     def _post(self, update: Update) -> None:

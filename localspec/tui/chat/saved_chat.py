@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from localspec.core.sanitize import one_line
-from localspec.history import Chat, OpenChat, Status, StoredMessage, Tree
+from localspec.history import OpenChat, Status, StoredChat, StoredMessage, Tree
 from localspec.history.records import STATUS_OF, now
 from localspec.tui.chat.conversation import Conversation, Utterance
 from localspec.tui.control.tuning import Tuning
@@ -62,7 +62,7 @@ def record(running: Conversation, title: str, model_key: str) -> OpenChat:
     times = [one.created_at for one in messages] or [now()]
     preset, system = running.tuning.preset, running.instructions or None
     known = (model_key, preset, system, running.head, False, len(messages), None, running.turns_left_out)
-    return OpenChat(Chat("", title, min(times), max(times), *known), Tree(messages))
+    return OpenChat(StoredChat("", title, min(times), max(times), *known), Tree(messages))
 
 
 def stored(one: Utterance) -> StoredMessage:

@@ -23,7 +23,7 @@ MARKUP = re.compile(
 Span = tuple[int, int]
 
 
-class Folding(dict[int, str]):
+class CharacterFolding(dict[int, str]):
     """What a character is compared as; found out when it is first met."""
 
     def __missing__(self, code: int) -> str:
@@ -34,7 +34,7 @@ class Folding(dict[int, str]):
         return folded
 
 
-FOLDING = Folding()
+FOLDING = CharacterFolding()
 
 
 def folded(text: str) -> str:
@@ -67,7 +67,7 @@ def plain(markdown: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class SearchedMessage:
     """A message to look through; its files are names with texts."""
 
     text: str
@@ -76,7 +76,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class WordHit:
     """A hit: the index of its message, and its number among the hits in that text; or the file that has it."""
 
     message: int
@@ -85,7 +85,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WordHits:
     """The hits of some words, in order: of each message those in its text, then its files, each of which counts once.
 
     `ends`: how many hits there are up to the end of each message.
@@ -99,11 +99,11 @@ class Found:
     def __len__(self) -> int:
         return self.ends[-1] if self.ends else 0
 
-    def at(self, index: int) -> Hit:
+    def at(self, index: int) -> WordHit:
         message = bisect_right(self.ends, index)
         number = index - (self.ends[message - 1] if message else 0)
         inside = number - self.counts[message]
-        return Hit(message, number, self.files[message][inside] if inside >= 0 else "")
+        return WordHit(message, number, self.files[message][inside] if inside >= 0 else "")
 
     def first_in(self, message: int) -> int | None:
         """The index of the first hit in this message; None where it has none."""
@@ -111,17 +111,17 @@ class Found:
         return before if self.ends[message] > before else None
 
 
-class Finder:
+class WordFinder:
     """Looks through a chat. Each text is folded once, so that a key costs little in a long chat."""
 
     def __init__(self) -> None:
         self._folded: dict[tuple[str, bool], str] = {}
 
-    def find(self, sources: Sequence[Source], words: str) -> Found:
+    def find(self, sources: Sequence[SearchedMessage], words: str) -> WordHits:
         """The hits as the messages are now. Takes a while for some megabytes the first time: runs in a thread."""
         sought = pattern(words)
         if sought is None:
-            return Found(words)
+            return WordHits(words)
         kept, fresh = self._folded, dict[tuple[str, bool], str]()  # texts that are gone from the chat are forgotten
 
         def fold(text: str, is_markdown: bool) -> str:
@@ -134,7 +134,7 @@ class Finder:
         files = tuple(tuple(name for name, text in one.files if sought.search(fold(text, False))) for one in sources)
         ends = tuple(accumulate(count + len(names) for count, names in zip(counts, files, strict=True)))
         self._folded = fresh
-        return Found(words, counts, files, ends)
+        return WordHits(words, counts, files, ends)
 
     def forget(self) -> None:
         self._folded = {}

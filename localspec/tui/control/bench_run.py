@@ -21,7 +21,7 @@ LONGEST_LINE = 1 << 20  # the figures come in one
 BAR = 10
 
 
-class Row(msgspec.Struct, frozen=True):
+class ShownRow(msgspec.Struct, frozen=True):
     """Holds those columns of the bench command's output that the chat shows. None: there was nothing to measure."""
 
     method: str
@@ -37,7 +37,7 @@ class Measured(msgspec.Struct, frozen=True):
 
     model: str
     quant: str
-    rows: list[Row]
+    rows: list[ShownRow]
     notes: list[str] = []
 
 
@@ -121,7 +121,7 @@ def as_text(found: Measured) -> str:
     return "\n".join([title, columns(rows, right={2, 3, 4}), *map(one_line, found.notes)])
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: ShownRow) -> tuple[str, ...]:
     accepted = "–" if row.acceptance is None else f"{100 * row.acceptance:.0f} %"
     speed = "–" if row.tokens_per_second is None else f"{row.tokens_per_second:.1f}"
     speedup = "–" if row.speedup is None else f"×{row.speedup:.2f}"

@@ -18,7 +18,7 @@ from localspec.tui.chat.details import details
 from localspec.tui.control.commands import escape_slash, find, parse
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.message_edit import MessageEdit
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
 from localspec.tui.keys.key_names import keys_of, shown
 from localspec.tui.panels.keys_line import Key as LineKey
@@ -58,7 +58,7 @@ class Branches:
     edited: Utterance | None = None
     _cursor: int | None = None
 
-    def __init__(self, parts: Parts, turns: Turns, copies: Copies) -> None:
+    def __init__(self, parts: ChatParts, turns: Turns, copies: Copies) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
         self.prompt, self.turns = parts.state.prompt, turns
@@ -328,7 +328,7 @@ class Branches:
 
     def show_tokens(self, utterance: Utterance) -> None:
         if utterance.role == "assistant":
-            self.transcript.answer(utterance).turn()
+            self.transcript.answer(utterance).toggle_view()
 
     def view_files(self, utterance: Utterance) -> None:
         if utterance.attachments:

@@ -12,9 +12,9 @@ from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.history.text.lists import short_name
 from localspec.tui.control.models import Chosen, Models
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.tuning import ModelChoice
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.screens.dialog import Dialog, DialogButton
 
 LOAD, GO_ON = "load", "go on"
 WAS_WITH = "This chat was with {own}; {now} is loaded."
@@ -30,7 +30,7 @@ class ChatModel:
 
     unreported = False  # that the program was started with another model than the chat's
 
-    def __init__(self, parts: Parts, models: Models) -> None:
+    def __init__(self, parts: ChatParts, models: Models) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
         self.conversation, self.models = parts.conversation, models
 
@@ -82,7 +82,7 @@ class ChatModel:
         """Offers both."""
         if own == self.other:
             lines = [WAS_WITH.format(own=choice.title, now=self.now), *self.holds(choice), *self.cuts()]
-            replies = [Reply(LOAD, f"Load {choice.title}"), Reply(GO_ON, f"Go on with {self.now}")]
+            replies = [DialogButton(LOAD, f"Load {choice.title}"), DialogButton(GO_ON, f"Go on with {self.now}")]
             dialog = Dialog(f"A chat with {choice.title}", lines, replies)
             self.screen.app.push_screen(dialog, partial(self.answer, choice))
 

@@ -19,8 +19,8 @@ from localspec.tui.chat.chat_store import ChatStore
 from localspec.tui.chat.saved_chat import record, remembered, title
 from localspec.tui.control import export_file
 from localspec.tui.control.branches import Branches
-from localspec.tui.control.find import Finding
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.find import WordSearch
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.unsent import UnsentText
 from localspec.tui.panels.field import LONGEST
@@ -42,12 +42,12 @@ class Chats:
 
     chat_id: str | None = None
 
-    def __init__(self, parts: Parts, turns: Turns, branches: Branches, *, opened: Callable[[], object]) -> None:
+    def __init__(self, parts: ChatParts, turns: Turns, branches: Branches, *, opened: Callable[[], object]) -> None:
         self.screen, self.state, self.feedback, self.work = parts.screen, parts.state, parts.feedback, parts.work
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
         self.turns, self.branches, self.opened, self.tuning = turns, branches, opened, parts.tuning
         self.store = ChatStore(kept=self.recorder.keeps, tell=self.feedback.tell)
-        self.sidebar, self.finding = Sidebar(self.store), Finding(parts)
+        self.sidebar, self.finding = Sidebar(self.store), WordSearch(parts)
         self.unsent = UnsentText(parts, branches)
 
     # --- another chat

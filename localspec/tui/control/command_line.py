@@ -11,8 +11,8 @@ from localspec.history import Attachment
 from localspec.tui.control import server_limits
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.command_search import unknown
-from localspec.tui.control.commands import Command, Known, escape_slash, find, parse, unescape_slash
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.commands import Command, UserNames, escape_slash, find, parse, unescape_slash
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
 from localspec.tui.panels.prompt import Prompt
 
@@ -25,7 +25,7 @@ class CommandLine:
     others: tuple[str, ...] = ()  # models that the catalogue does not have, as they were at the start
 
     def __init__(
-        self, parts: Parts, turns: Turns, branches: Branches, *, run: Callable[[Command, str], object]
+        self, parts: ChatParts, turns: Turns, branches: Branches, *, run: Callable[[Command, str], object]
     ) -> None:
         self.screen, self.feedback, self.tuning = parts.screen, parts.feedback, parts.tuning
         self.turns, self.branches, self.run = turns, branches, run
@@ -80,9 +80,9 @@ class CommandLine:
 
     def doubt(self, message: Prompt.Doubted) -> None:
         """Asks whether a message goes as it is, whose files are none; it stays in the prompt until then."""
-        from localspec.tui.screens.dialog import Dialog, Reply
+        from localspec.tui.screens.dialog import Dialog, DialogButton
 
-        dialog = Dialog(SEND_AS_TEXT, message.sentences, [Reply("send", "Send as text")])
+        dialog = Dialog(SEND_AS_TEXT, message.sentences, [DialogButton("send", "Send as text")])
         self.screen.app.push_screen(dialog, lambda reply: self.feedback.prompt.post_sent() if reply else None)
 
     def attach(self, argument: str) -> None:
@@ -92,10 +92,10 @@ class CommandLine:
 
     # --- before it is typed as a whole
 
-    def known(self) -> Known:
+    def known(self) -> UserNames:
         """Names that are known without another look at the disk."""
         tuning = self.tuning
-        return Known(
+        return UserNames(
             presets=tuple(tuning.config.all_presets),
             themes=tuple(sorted(self.screen.app.available_themes)),
             models=tuple(dict.fromkeys((*tuning.catalog.models, *self.others))),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class UserNames:
     """Names that are the user's own, as they are at present."""
 
     presets: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class Known:
     drafts: tuple[str, ...] = ()
 
 
-NOTHING_KNOWN = Known()
+NOTHING_KNOWN = UserNames()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Command:
     run: Callable[[ChatScreen, str], object]
     argument: str = ""
     aliases: tuple[str, ...] = ()
-    choices: tuple[str, ...] | Callable[[Known], tuple[str, ...]] = ()
+    choices: tuple[str, ...] | Callable[[UserNames], tuple[str, ...]] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CommandCompletion:
     """One completion of what is typed. `runs`: it is a whole command and nothing is missing.
 
     `replaces`: so many letters before the cursor; None: all that is typed. `is_typed`: it says what stands there.
@@ -227,7 +227,7 @@ def unescape_slash(text: str) -> str:
     return text[1:] if text.startswith("//") else text
 
 
-def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:
+def offers(text: str, known: UserNames = NOTHING_KNOWN) -> tuple[CommandCompletion, ...]:
     """The completions of a command: its name first, then its argument; a whole word before others."""
     typed = re.fullmatch(r"/(?!/)(\S*)( ?)(\S*)", text)
     if typed is None:
@@ -241,12 +241,12 @@ def offers(text: str, known: Known = NOTHING_KNOWN) -> tuple[Offer, ...]:
     words = dict.fromkeys(choices(known) if callable(choices) else choices)
     alike = (word for word in words if word.lower().startswith(argument.lower()))
     likely = sorted(alike, key=lambda word: word != argument)
-    return tuple(Offer(f"/{name} {word}", one_line(word), "", runs=True) for word in likely)
+    return tuple(CommandCompletion(f"/{name} {word}", one_line(word), "", runs=True) for word in likely)
 
 
-def offer(command: Command) -> Offer:
+def offer(command: Command) -> CommandCompletion:
     space = " " if command.argument else ""
-    return Offer(f"/{command.name}{space}", command.usage, command.says, runs=not command.needs_argument)
+    return CommandCompletion(f"/{command.name}{space}", command.usage, command.says, runs=not command.needs_argument)
 
 
 def awaited(text: str) -> Command | None:

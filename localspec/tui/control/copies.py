@@ -8,14 +8,14 @@ from functools import partial
 from localspec.core.errors import UsageError
 from localspec.core.sanitize import clean, one_line
 from localspec.tui.chat.conversation import Utterance
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.terminal import clipboard
 
 
 class Copies:
     """Copies text to the clipboard. Writes no file in a chat that is not saved."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ChatParts) -> None:
         self.screen, self.feedback = parts.screen, parts.feedback
         self.conversation, self.recorder = parts.conversation, parts.recorder
 

@@ -17,8 +17,8 @@ from textual.screen import ModalScreen
 from localspec.core.sanitize import one_line
 from localspec.hub.request import asked_repository
 from localspec.models import hub_cache
-from localspec.tui.control.parts import Parts
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.control.parts import ChatParts
+from localspec.tui.screens.dialog import Dialog, DialogButton
 
 if TYPE_CHECKING:
     from localspec.hub.queue import Download, DownloadQueue
@@ -55,7 +55,7 @@ class Planned:
 class Downloads:
     """`arrived` is called when a model is complete, `page` to see one's page, `delete_parts` with what was dropped."""
 
-    def __init__(self, parts: Parts, *, arrived: OfRepo, page: OfRepo, delete_parts: OfRepo) -> None:
+    def __init__(self, parts: ChatParts, *, arrived: OfRepo, page: OfRepo, delete_parts: OfRepo) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.arrived, self.page, self.delete_parts = arrived, page, delete_parts
         self.is_made = False
@@ -113,10 +113,10 @@ class Downloads:
         request, plan = planned.request, planned.plan
         if is_here(plan):
             lines = [HERE, *map(repository_line, filter(None, (plan.target, plan.drafter)))]
-            replies = [Reply(LOAD, "Load it"), Reply(PAGE, "See its page")]
+            replies = [DialogButton(LOAD, "Load it"), DialogButton(PAGE, "See its page")]
             dialog = Dialog(request.repo, lines, replies)
         else:
-            replies = [Reply(value, words) for value, words in choices(plan)]
+            replies = [DialogButton(value, words) for value, words in choices(plan)]
             dialog = Dialog(f"Download {request.repo}?", plan_lines(plan), replies)
         self.screen.app.push_screen(dialog, partial(self.begin, planned))
 
@@ -145,9 +145,9 @@ class Downloads:
 
     def ask_drop(self, item: Download) -> None:
         lines = [f"{one_line(item.request.repo)} is not complete ({item.percent} %)."]
-        replies = [Reply(KEEP, "Cancel it and keep the parts: a later download continues")]
+        replies = [DialogButton(KEEP, "Cancel it and keep the parts: a later download continues")]
         if not hub_cache.has_commit(item.request.repo):  # else another version would go with them
-            replies.append(Reply(DELETE, "Cancel it and delete the parts"))
+            replies.append(DialogButton(DELETE, "Cancel it and delete the parts"))
         self.screen.app.push_screen(Dialog("Cancel this download?", lines, replies), partial(self.drop, item))
 
     def drop(self, item: Download, reply: str | None) -> None:

@@ -14,7 +14,7 @@ from localspec.runtime.draft_choice import TURNED_OFF
 from localspec.tui.chat.draft_length import drafting, why_off
 from localspec.tui.control import server_limits
 from localspec.tui.control.models import Models
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.screens.drafters import DraftersScreen
 
@@ -26,7 +26,7 @@ SENTENCES = {"": NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off.
 class Drafters:
     """Looks in a thread, and shows what is found as it is found."""
 
-    def __init__(self, parts: Parts, models: Models, speculation: Speculation) -> None:
+    def __init__(self, parts: ChatParts, models: Models, speculation: Speculation) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
         self.models, self.speculation = models, speculation
 

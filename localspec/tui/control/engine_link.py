@@ -1,4 +1,4 @@
-"""The engine of the chat: loaded, listened to a frame at a time, replaced. Knows the calls of `Engine` only."""
+"""The engine of the chat: loaded, listened to a frame at a time, replaced. Knows the calls of `ChatEngine` only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Protocol
 from textual.screen import Screen
 
 from localspec.core.events import AnyEvent, Ready
-from localspec.tui.control.feed import Arrived, Engine, Feed
+from localspec.tui.control.feed import Arrived, ChatEngine, Feed
 from localspec.tui.control.state import ChatState
 from localspec.tui.markdown.pace import SHARE, SPARE_SHARE, Pace
 from localspec.tui.terminal.timer import once
@@ -37,7 +37,7 @@ class EngineLink:
         self,
         screen: Screen[None],
         state: ChatState,
-        make_engine: Callable[[], Engine],
+        make_engine: Callable[[], ChatEngine],
         listener: Listener,
     ) -> None:
         self.screen, self.state, self.make_engine, self.listener = screen, state, make_engine, listener

@@ -8,7 +8,7 @@ from textual.app import SuspendNotSupported
 
 from localspec.core.errors import LocalspecError
 from localspec.tui.control.copies import Copies
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.screens.link import NO_BROWSER, NOT_WEB, LinkAction, LinkScreen, browse, host
 from localspec.tui.terminal.editor import chosen_editor, edited
 
@@ -16,7 +16,7 @@ from localspec.tui.terminal.editor import chosen_editor, edited
 class ExternalPrograms:
     """A link is opened only when the user says so."""
 
-    def __init__(self, parts: Parts, copies: Copies) -> None:
+    def __init__(self, parts: ChatParts, copies: Copies) -> None:
         self.screen, self.state, self.feedback, self.copies = parts.screen, parts.state, parts.feedback, copies
 
     # --- links

@@ -13,7 +13,7 @@ from localspec.core.events import AnyEvent, Done, Failure
 from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecOptions
 
 
-class Engine(Protocol):
+class ChatEngine(Protocol):
     """What the chat needs of an engine, wherever it runs."""
 
     def start(self) -> None: ...
@@ -37,7 +37,7 @@ class Feed:
     """Wakes the screen once, then waits to be emptied, so that a burst costs one message and not hundreds. What ends an
     answer wakes it again: it need not wait for the next frame."""
 
-    def __init__(self, engine: Engine, wake: Callable[[Feed], None]) -> None:
+    def __init__(self, engine: ChatEngine, wake: Callable[[Feed], None]) -> None:
         self.engine = engine
         self._wake = wake
         self._lock = Lock()

@@ -11,8 +11,8 @@ from textual.widget import Widget
 
 from localspec.core.sanitize import clean
 from localspec.tui.chat.conversation import Utterance
-from localspec.tui.chat.word_matches import Hit, Source, folded, pattern, spans
-from localspec.tui.control.parts import Parts
+from localspec.tui.chat.word_matches import SearchedMessage, WordHit, folded, pattern, spans
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.markdown.marks import Marks
 from localspec.tui.markdown.painter import Painted
 from localspec.tui.panels.find import FindBar
@@ -25,21 +25,21 @@ TRIES = 6  # layouts until what comes into sight has its position
 ABOVE = 3  # of the transcript's height, a third is above the hit
 
 
-class Finding:
+class WordSearch:
     """`marks` are drawn over the chat while words are looked for."""
 
     marks: Marks | None = None
     words = ""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ChatParts) -> None:
         self.screen, self.state = parts.screen, parts.state
         self.conversation, self.transcript = parts.conversation, parts.transcript
         self.bar = FindBar(self.sources)
 
-    def sources(self) -> list[Source]:
+    def sources(self) -> list[SearchedMessage]:
         """The branch's texts with their files: a long paste belongs to what the user wrote."""
         return [
-            Source(
+            SearchedMessage(
                 utterance.text,
                 utterance.role == "assistant",
                 tuple((name(one), one.text or "") for one in utterance.attachments),
@@ -87,7 +87,7 @@ class Finding:
             if self.bar.index < 0:
                 await self.reveal(utterance)
 
-    async def show(self, hit: Hit) -> None:
+    async def show(self, hit: WordHit) -> None:
         """Bring the hit into sight; of one in a file its message."""
         branch = self.conversation.branch
         if hit.message < len(branch):

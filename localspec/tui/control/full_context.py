@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from localspec.config.tables import Overflow as Policy
+from localspec.config.tables import OverflowPolicy
 from localspec.core.events import Failure
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.control.chat_model import ChatModel
 from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.models import Chosen
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.control.turns import Turns
 from localspec.tui.screens.overflow import Overflow, OverflowChoice, oldest
@@ -23,7 +23,7 @@ class FullContext:
     """Asks the user, or follows this chat's earlier choice, which the conversation keeps; the settings' until then."""
 
     def __init__(
-        self, parts: Parts, turns: Turns, chat_model: ChatModel, *, begin_chat: Callable[[], Awaitable[None]]
+        self, parts: ChatParts, turns: Turns, chat_model: ChatModel, *, begin_chat: Callable[[], Awaitable[None]]
     ) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.recorder, self.tuning = parts.conversation, parts.recorder, parts.tuning
@@ -31,7 +31,7 @@ class FullContext:
         self.chat_model = chat_model
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> OverflowPolicy:
         return self.conversation.when_full or self.tuning.config.chat.context_overflow
 
     def concerns(self, failure: Failure) -> bool:

@@ -12,30 +12,35 @@ from textual.widget import Widget
 
 from localspec.core.errors import LocalspecError, PullError
 from localspec.hub.process import HubProcess
-from localspec.hub.records import Answer, AskFit, AskPair, AskPull, AskSearch
+from localspec.hub.records import AskFit, AskPair, AskPull, AskSearch, HubAnswer
 
-Question = AskSearch | AskFit | AskPair | AskPull
-ORDER: tuple[type[Question], ...] = (AskPull, AskSearch, AskPair, AskFit)  # the first of those that wait is asked next
+HubQuestion = AskSearch | AskFit | AskPair | AskPull
+ORDER: tuple[type[HubQuestion], ...] = (
+    AskPull,
+    AskSearch,
+    AskPair,
+    AskFit,
+)  # the first of those that wait is asked next
 
 
-class Answered(Message):
+class HubAnswered(Message):
     """An answer to a question, or why there is none; it may no longer be the question that matters."""
 
-    def __init__(self, question: Question, answer: Answer | LocalspecError) -> None:
+    def __init__(self, question: HubQuestion, answer: HubAnswer | LocalspecError) -> None:
         super().__init__()
         self.question, self.answer = question, answer
 
 
 class HubLink:
-    """`listener` is sent an Answered for every answer."""
+    """`listener` is sent a HubAnswered for every answer."""
 
     def __init__(self, listener: Widget) -> None:
         self._listener, self._hub = listener, HubProcess()
         self._lock = Lock()
-        self._waiting: dict[type[Question], Question] = {}
+        self._waiting: dict[type[HubQuestion], HubQuestion] = {}
         self._works = self._is_over = False
 
-    def ask(self, question: Question) -> None:
+    def ask(self, question: HubQuestion) -> None:
         """Ask it instead of one of its kind that still waits."""
         with self._lock:
             self._waiting[type(question)] = question
@@ -52,17 +57,17 @@ class HubLink:
         while (question := self._next()) is not None:
             try:
                 for answer in self._hub.ask(question):
-                    self._listener.post_message(Answered(question, answer))
+                    self._listener.post_message(HubAnswered(question, answer))
             except LocalspecError as fault:
                 self._tell_fault(question, fault)
             except (OSError, ValueError):  # its pipes were closed while it was read
                 self._tell_fault(question, PullError("The hub's process ended.", hint="Try again."))
 
-    def _tell_fault(self, question: Question, fault: LocalspecError) -> None:
+    def _tell_fault(self, question: HubQuestion, fault: LocalspecError) -> None:
         if not self._is_over:
-            self._listener.post_message(Answered(question, fault))
+            self._listener.post_message(HubAnswered(question, fault))
 
-    def _next(self) -> Question | None:
+    def _next(self) -> HubQuestion | None:
         with self._lock:
             kind = next((kind for kind in ORDER if kind in self._waiting), None)
             if kind is None or self._is_over:

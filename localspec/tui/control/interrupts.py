@@ -8,7 +8,7 @@ from functools import partial
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.chats import Chats
 from localspec.tui.control.copies import Copies
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.views import Views
 from localspec.tui.panels.speed_panel import LEAST_WIDTH
@@ -22,7 +22,7 @@ class Interrupts:
     """Decides the order; what ends or closes is another controller's, or a panel's."""
 
     def __init__(
-        self, parts: Parts, turns: Turns, branches: Branches, chats: Chats, *, copies: Copies, views: Views
+        self, parts: ChatParts, turns: Turns, branches: Branches, chats: Chats, *, copies: Copies, views: Views
     ) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.prompt = parts.state.prompt

@@ -23,14 +23,14 @@ from localspec.models.catalog import Catalog
 from localspec.runtime.load_marks import is_loaded
 from localspec.tui.control.downloads import Downloads
 from localspec.tui.control.external_programs import ExternalPrograms
-from localspec.tui.control.parts import Parts
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.control.parts import ChatParts
+from localspec.tui.screens.dialog import Dialog, DialogButton
 
 if TYPE_CHECKING:
     from localspec.hub.integrity import FilesVerified
     from localspec.hub.process import HubProcess
     from localspec.hub.records import Deleted, DeletePlan
-    from localspec.runtime.local_models import Shelved
+    from localspec.runtime.local_models import ListedModel
 
 DELETE, FETCH, FETCH_WORDS = "delete", "fetch", "Delete the damaged files and download them again"
 PACE = 0.1  # seconds between two words about how far a check is
@@ -72,7 +72,7 @@ NO_LEFTOVERS = Leftovers()
 class Library:
     """`downloads` outlive the screen; what is deleted is asked about first."""
 
-    def __init__(self, parts: Parts, programs: ExternalPrograms) -> None:
+    def __init__(self, parts: ChatParts, programs: ExternalPrograms) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
         self.programs = programs
         self.leftovers = NO_LEFTOVERS
@@ -114,7 +114,7 @@ class Library:
 
     # --- deleting
 
-    def delete(self, model: Shelved) -> None:
+    def delete(self, model: ListedModel) -> None:
         """Ask with what it frees; a model that is loaded, or is not the hub's, is refused with the reason."""
         self.work(partial(self.plan_deletion, model, monotonic()))
 
@@ -125,7 +125,7 @@ class Library:
         else:
             self.say("There are no leftover parts of downloads.")
 
-    def plan_deletion(self, model: Shelved, asked_at: float) -> None:
+    def plan_deletion(self, model: ListedModel, asked_at: float) -> None:
         """Runs in a thread."""
         repo = model.origin.repo
         if not repo:
@@ -160,7 +160,7 @@ class Library:
             lines.append(f"{size_words(plan.shared_bytes)} stay: other repositories share them.")
         if keys:
             lines.append(f"models.toml loses {', '.join(keys)}.")
-        replies = [Reply(DELETE, f"Delete it, and free {size_words(plan.freed_bytes)}")]
+        replies = [DialogButton(DELETE, f"Delete it, and free {size_words(plan.freed_bytes)}")]
         dialog = Dialog(f"Delete {deleted_names(plan)}?", lines, replies, asked_at=asked_at)
         self.screen.app.push_screen(dialog, partial(self.answer_deletion, hub, keys))
 
@@ -189,11 +189,11 @@ class Library:
 
     # --- checking
 
-    def verify(self, model: Shelved, show: Show) -> None:
+    def verify(self, model: ListedModel, show: Show) -> None:
         """Check a model's files; `show` says in words how far that is. What is wrong can be fetched again."""
         self.work(partial(self.check, model, show))
 
-    def check(self, model: Shelved, show: Show) -> None:
+    def check(self, model: ListedModel, show: Show) -> None:
         """Runs in a thread."""
         from localspec.hub.integrity import FilesVerified, verify_files
 
@@ -206,16 +206,16 @@ class Library:
                 shown_at = monotonic()
                 call(show, f"Checking {one_line(event.file)}: {100 * event.done // max(event.total, 1)} %")
 
-    def verified(self, found: FilesVerified, model: Shelved) -> None:
+    def verified(self, found: FilesVerified, model: ListedModel) -> None:
         if not found.bad:
             self.say(f"{one_line(model.name)}: {right_words(found)}")
         elif not model.origin.repo:
             self.say(f"{found.bad_words}. Fetch the model again.", warns=True)
         else:
-            dialog = Dialog("Fetch again?", [found.bad_words], [Reply(FETCH, FETCH_WORDS)])
+            dialog = Dialog("Fetch again?", [found.bad_words], [DialogButton(FETCH, FETCH_WORDS)])
             self.screen.app.push_screen(dialog, partial(self.mend, found, model))
 
-    def mend(self, found: FilesVerified, model: Shelved, reply: str | None) -> None:
+    def mend(self, found: FilesVerified, model: ListedModel, reply: str | None) -> None:
         """The same commit again: all files but the wrong ones are here."""
         if reply == FETCH:
             from localspec.hub.integrity import mend
@@ -257,7 +257,7 @@ def right_words(found: FilesVerified) -> str:
     return f"{have}{f'; no hash is known for {unknown}' if unknown else ''}."
 
 
-def not_ours(model: Shelved) -> str:
+def not_ours(model: ListedModel) -> str:
     """Why a model is not deleted here, and where it would be."""
     name, program = one_line(model.name), model.origin.words
     return NOT_OURS.get(program, OF_ANOTHER).format(name=name, program=program, rest=name.partition(":")[2])

@@ -12,7 +12,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.events import Loading
 from localspec.tui.control.bench_run import as_text, command, measured, progress
 from localspec.tui.control.models import Models
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 
 BENCHING = "measuring: {stop} cancels and loads the model again"
 ENDS = "{stop} cancels"
@@ -25,7 +25,7 @@ class Measuring:
     """Runs the bench and the memory report. No model is loaded while the bench runs: it needs the memory and the
     processor."""
 
-    def __init__(self, parts: Parts, models: Models) -> None:
+    def __init__(self, parts: ChatParts, models: Models) -> None:
         self.state, self.feedback, self.engine, self.work = parts.state, parts.feedback, parts.engine, parts.work
         self.tuning, self.models = parts.tuning, models
 

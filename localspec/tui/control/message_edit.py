@@ -16,40 +16,40 @@ from localspec.tui.panels.prompt import Prompt
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class UnsentMessage:
     """A text in the prompt, with what is attached to it."""
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
 
-    def joined(self, later: Draft) -> Draft:
+    def joined(self, later: UnsentMessage) -> UnsentMessage:
         text = "\n\n".join(filter(None, (self.text, later.text)))
-        return Draft(text, tuple(dict.fromkeys((*self.attachments, *later.attachments))))
+        return UnsentMessage(text, tuple(dict.fromkeys((*self.attachments, *later.attachments))))
 
 
-NOTHING = Draft()
+NOTHING = UnsentMessage()
 
 
 class MessageEdit:
     """`message` is what was lent, while it is; what the user wrote before it or in its place is never lost."""
 
-    message: Draft | None = None
+    message: UnsentMessage | None = None
 
     def __init__(self, prompt: Prompt) -> None:
         self._prompt = prompt
         self._kept = NOTHING
 
     @property
-    def _there(self) -> Draft:
-        return Draft(self._prompt.text, self._prompt.pills.attachments)
+    def _there(self) -> UnsentMessage:
+        return UnsentMessage(self._prompt.text, self._prompt.pills.attachments)
 
     @property
-    def before(self) -> Draft:
+    def before(self) -> UnsentMessage:
         """What the user had written before a message was lent."""
         return self._kept
 
     @property
-    def changed(self) -> Draft:
+    def changed(self) -> UnsentMessage:
         """What the user has written in the place of what was lent."""
         there = self._there
         if self.message is not None and (self.is_untouched or not there.text.strip()):
@@ -57,7 +57,7 @@ class MessageEdit:
         return there
 
     @property
-    def own(self) -> Draft:
+    def own(self) -> UnsentMessage:
         """All that the user has written."""
         return self.before.joined(self.changed)
 
@@ -70,11 +70,13 @@ class MessageEdit:
         """Puts a message into the prompt, in place of one that was lent before; `title` says what may be done."""
         if not self.is_untouched:
             self._kept = self._kept.joined(self._there)
-        self._put(Draft(escape_slash(clean(text)), attachments))  # it may be from a history of another program's
+        self._put(
+            UnsentMessage(escape_slash(clean(text)), attachments)
+        )  # it may be from a history of another program's
         self.message = self._there
         self._prompt.border_title = Content(title)
 
-    def change(self, draft: Draft) -> None:
+    def change(self, draft: UnsentMessage) -> None:
         """What the user had made of the message is there again."""
         self._put(draft)
 
@@ -102,6 +104,6 @@ class MessageEdit:
         self.message, self._kept = None, NOTHING
         self._prompt.border_title, self._prompt.text_only = None, False
 
-    def _put(self, draft: Draft) -> None:
+    def _put(self, draft: UnsentMessage) -> None:
         self._prompt.pills.attachments = draft.attachments
         self._prompt.lay(draft.text)

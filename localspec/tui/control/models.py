@@ -22,17 +22,17 @@ from localspec.history.text.lists import short_name
 from localspec.tui.chat import chosen_formats
 from localspec.tui.control import server_limits
 from localspec.tui.control.library import Library
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import AWAY
 from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.control.turns import Turns
-from localspec.tui.panels.disk_tab import Pick
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.panels.disk_tab import ModelPick
+from localspec.tui.screens.dialog import Dialog, DialogButton
 
 if TYPE_CHECKING:
     from localspec.hub.queue import Download
-    from localspec.runtime.local_models import Shelved
+    from localspec.runtime.local_models import ListedModel
     from localspec.tui.control.formats import FormatList
 
 STOP_FIRST = "Stop the answer first: press {stop}."
@@ -60,7 +60,7 @@ class Chosen(Message):
 class Models:
     """An answer that is being written is stopped and saved; a question that waits goes back to the prompt."""
 
-    def __init__(self, parts: Parts, turns: Turns, speculation: Speculation, library: Library) -> None:
+    def __init__(self, parts: ChatParts, turns: Turns, speculation: Speculation, library: Library) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
         self.turns, self.speculation, self.library = turns, speculation, library
@@ -112,11 +112,11 @@ class Models:
         if self.tuning.server:
             self.feedback.refuse(server_limits.lack("model", self.tuning.server))
             return
-        from localspec.tui.screens.models import ModelsScreen, Shelf
+        from localspec.tui.screens.models import ModelLists, ModelsScreen
 
-        shelf = Shelf(self.here, self.there, self.library.free_words, self.formats, self.in_use, self.newest)
+        lists = ModelLists(self.here, self.there, self.library.free_words, self.formats, self.in_use, self.newest)
         self.newest = ""
-        self.screen.app.push_screen(ModelsScreen(shelf, self.library, drafts_first=drafts_first), self.picked)
+        self.screen.app.push_screen(ModelsScreen(lists, self.library, drafts_first=drafts_first), self.picked)
 
     def follow(self, item: Download) -> None:
         """A download has changed: the chat and the models screen show it."""
@@ -139,16 +139,16 @@ class Models:
             screen.look_at_free()
 
     @property
-    def in_use(self) -> Pick:
-        return Pick(self.tuning.name, str(self.tuning.load.draft))
+    def in_use(self) -> ModelPick:
+        return ModelPick(self.tuning.name, str(self.tuning.load.draft))
 
-    def here(self) -> Iterable[Shelved]:
+    def here(self) -> Iterable[ListedModel]:
         """Yields the models on this machine as they are found. Reads the disk."""
         from localspec.runtime.local_models import on_disk  # imports psutil
 
         return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=self.state.held_bytes, loaded=self.loaded)
 
-    def there(self, repo: str) -> Iterable[Shelved]:
+    def there(self, repo: str) -> Iterable[ListedModel]:
         """Yields those of a repository. Reads the disk."""
         from localspec.runtime.local_models import in_repository
 
@@ -161,7 +161,7 @@ class Models:
         state = self.state
         return state.model.quant if state.model is not None and state.phase not in AWAY else ""
 
-    def picked(self, pick: Pick | None) -> None:
+    def picked(self, pick: ModelPick | None) -> None:
         """Loads the picked model, unless it is loaded and loading again would not help."""
         if pick == self.in_use and not self.state.can_reload:
             self.feedback.hint(IN_USE)
@@ -217,7 +217,7 @@ class Models:
         context, before = self.contexts(choice)
         if used > context > 0:
             lines = [CUTS.format(used=used, name=choice.title, context=context)]
-            dialog = Dialog(f"Load {choice.title}?", lines, [Reply(LOAD, f"Load {choice.title}")])
+            dialog = Dialog(f"Load {choice.title}?", lines, [DialogButton(LOAD, f"Load {choice.title}")])
             self.screen.app.push_screen(dialog, partial(self.answer, message))
             return
         await self.change(choice, beside=message.beside)

@@ -20,7 +20,7 @@ Work = Callable[[], Coroutine[None, None, None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ChatParts:
     """`screen` is for its message queue, its workers and the screens above it."""
 
     screen: Screen[None]

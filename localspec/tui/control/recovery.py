@@ -9,9 +9,9 @@ from functools import partial
 
 from localspec.core.errors import LocalspecError
 from localspec.tui.control.models import Chosen, Models
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.tuning import ModelChoice
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.screens.dialog import Dialog, DialogButton
 
 PLAIN, BEFORE, OTHER = "plain", "before", "other"
 STAYS = "The chat stays as it is. {reload} tries the same again."
@@ -20,7 +20,7 @@ STAYS = "The chat stays as it is. {reload} tries the same again."
 class Recovery:
     """Asks once for each failed load, where something else than the same again may help."""
 
-    def __init__(self, parts: Parts, models: Models) -> None:
+    def __init__(self, parts: ChatParts, models: Models) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
         self.models = models
 
@@ -54,9 +54,9 @@ class Recovery:
     def ask(self, plain: ModelChoice | None, before: ModelChoice | None) -> None:
         name = self.tuning.now.title
         replies = [
-            *([Reply(PLAIN, f"Load {name} without a draft model")] if plain is not None else []),
-            *([Reply(BEFORE, f"Load {before.title} again, as it was")] if before is not None else []),
-            Reply(OTHER, "Choose another model"),
+            *([DialogButton(PLAIN, f"Load {name} without a draft model")] if plain is not None else []),
+            *([DialogButton(BEFORE, f"Load {before.title} again, as it was")] if before is not None else []),
+            DialogButton(OTHER, "Choose another model"),
         ]
         if self.state.phase == "gone":
             dialog = Dialog(f"{name} is not loaded", [self.feedback.with_keys(STAYS)], replies)

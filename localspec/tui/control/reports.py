@@ -8,7 +8,7 @@ import os
 from localspec.runtime.failures import log_file
 from localspec.tui.chat.licence import licences
 from localspec.tui.chat.report import answer_report, load_report
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.state import AWAY
 
 NO_LOG = "There is no log: its folder cannot be written. Set LOCALSPEC_STATE_DIR to another."
@@ -17,7 +17,7 @@ NO_LOG = "There is no log: its folder cannot be written. Set LOCALSPEC_STATE_DIR
 class Reports:
     """Each is a note in the transcript."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ChatParts) -> None:
         self.state, self.feedback, self.recorder = parts.state, parts.feedback, parts.recorder
 
     async def stats(self) -> None:

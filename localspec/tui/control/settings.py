@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from localspec.config.assignments import assigned, words
-from localspec.config.tables import Overflow
+from localspec.config.tables import OverflowPolicy
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Ready
 from localspec.core.requests import SamplingOptions, Template
@@ -17,7 +17,7 @@ from localspec.models import named_templates
 from localspec.models.named_templates import CHOICES
 from localspec.tui.chat.starters import starter
 from localspec.tui.control.command_search import did_you_mean
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.screens.sampling_form import SamplingForm
 from localspec.tui.screens.theme_picker import ThemePicker
 
@@ -26,7 +26,7 @@ OVERFLOW = "context_overflow"  # as config.toml has it for all chats
 NO_SUCH_POLICY = UsageError(
     "context_overflow is ask, drop-oldest or stop.", hint="For example: /set context_overflow=ask"
 )
-POLICIES: dict[Overflow, str] = {
+POLICIES: dict[OverflowPolicy, str] = {
     "ask": "you are asked",
     "drop-oldest": "the oldest turns are dropped",
     "stop": "a message that does not fit stays unanswered",
@@ -43,7 +43,7 @@ def template_words(template: Template | None) -> str:
 class Settings:
     """Changes hold from the next question on."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ChatParts) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
         self.transcript = parts.transcript

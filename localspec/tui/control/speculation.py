@@ -9,9 +9,9 @@ from localspec.core.events import AnyEvent, Failure, Notice, Ready, SpecCard
 from localspec.core.requests import GenerateRequest, SpecOptions
 from localspec.models.spelling import READ_AS
 from localspec.tui.control import spec_switch
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.screens.compare import CompareScreen, OfAnswer
-from localspec.tui.screens.compare_methods import Way, compared
+from localspec.tui.screens.compare_methods import CompareMethod, compared
 
 BUSY = "Wait until the answer has ended."
 REPLACED = Failure("replaced", "Another engine is being loaded.")
@@ -24,7 +24,7 @@ class Speculation:
     chosen: SpecOptions | None = None  # by the user, of this model and drafter
     comparison: CompareScreen | None = None
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ChatParts) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.tuning = parts.conversation, parts.tuning
 
@@ -82,7 +82,7 @@ class Speculation:
         else:
             self.begin_comparison(ways)
 
-    def begin_comparison(self, ways: tuple[Way, Way]) -> None:
+    def begin_comparison(self, ways: tuple[CompareMethod, CompareMethod]) -> None:
         request, state = self.last_question(), self.state
         if state.phase != "idle" or self.engine.feed is None:
             self.feedback.refuse(BUSY if state.answering else f"Not now: {state.status.state}")

@@ -18,12 +18,12 @@ from localspec.core.events import AnyEvent, ModelCard, Ready, SpecCard, Stats, S
 from localspec.runtime.stats import Tally
 from localspec.tui.chat.conversation import Conversation, Utterance
 from localspec.tui.chat.draft_length import why_off
-from localspec.tui.chat.info import Info
+from localspec.tui.chat.info import ChatInfo
 from localspec.tui.control.spec_switch import lack
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.panels.header import Header
 from localspec.tui.panels.prompt import Prompt
-from localspec.tui.panels.speed_panel import Reading, SpeedPanel, held
+from localspec.tui.panels.speed_panel import SpeedPanel, SpeedReading, held
 from localspec.tui.panels.stats_line import StatsLine
 from localspec.tui.terminal.timer import once
 from localspec.tui.transcript.answer import Answer
@@ -33,7 +33,7 @@ AWAY: frozenset[Phase] = frozenset(("loading", "benchmarking", "gone", "unloaded
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class StatusLines:
     """The widgets that show the state."""
 
     header: Header
@@ -67,7 +67,7 @@ class ChatState:
     def __init__(
         self,
         screen: Screen[None],
-        lines: Lines,
+        lines: StatusLines,
         conversation: Conversation,
         tuning: Tuning,
         *,
@@ -183,18 +183,18 @@ class ChatState:
         self.speed.follow()
         self.show_info()
 
-    def reading(self) -> Reading:
+    def reading(self) -> SpeedReading:
         """The figures for the header and the speed panel, which reads them when it is drawn."""
         meter, device = self.tally.meter, self.model.device if self.model else ""
         known = self.status.stats, meter.band, len(meter.plain_ms), self.rounds
-        return Reading(*known, self.spec, device, self.device_bytes)
+        return SpeedReading(*known, self.spec, device, self.device_bytes)
 
     def show_info(self) -> None:
         """How the next answer is written; once, why this one is drafted for no more."""
         before, self.pause = self.pause, why_off(self.spec, self.rounds)
         if (why := self.pause) and not before and self.spec is not None and self.spec.kind != "off":
             self.status.give_hint(f"Drafting is paused: {why}.")
-        self.status.info = Info(self.tuning.preset, self.tuning.sampling.fixed_seed, self.download)
+        self.status.info = ChatInfo(self.tuning.preset, self.tuning.sampling.fixed_seed, self.download)
 
     def show_spec(self, spec: SpecCard) -> None:
         """A drafter that failed stays out, whatever the engine says of the switch."""

@@ -14,7 +14,7 @@ import msgspec
 
 from localspec.config import precedence
 from localspec.config.assignments import assigned, quoted, words
-from localspec.config.precedence import Layer
+from localspec.config.precedence import SamplingSource
 from localspec.config.tables import Config, PresetTable
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice
@@ -27,7 +27,7 @@ from localspec.runtime.draft_choice import check
 from localspec.tui.chat import chosen_formats
 
 if TYPE_CHECKING:
-    from localspec.runtime.precheck import Checked
+    from localspec.runtime.precheck import CheckedLoad
 
 HOW = "For example: /set temperature=0.7 top_p=0.9"
 UNKNOWN = "the model's"  # until it is loaded
@@ -47,7 +47,7 @@ class ModelChoice:
     preset: str | None = None
     template: Template | None = None
     quant: str = ""
-    checked: Checked | None = None
+    checked: CheckedLoad | None = None
 
     @property
     def title(self) -> str:
@@ -138,17 +138,17 @@ class Tuning:
         source = self.layer(name, self.preset).source
         return "" if source == precedence.PRESET else f" ({source})"
 
-    def beneath(self, preset: str | None) -> tuple[Layer, ...]:
+    def beneath(self, preset: str | None) -> tuple[SamplingSource, ...]:
         """Whence options come that the user did not set, with this preset; the first with a value holds."""
         table = self.config.preset(preset) if preset else precedence.NO_PRESET
         found = precedence.layers(self.config, self.entry, table)
         last = precedence.defaults(self.own, precedence.usual(self.config, preset)) if self.own is not None else ()
         return (*found, *last)
 
-    def layer(self, name: str, preset: str | None) -> Layer:
+    def layer(self, name: str, preset: str | None) -> SamplingSource:
         """The layer that an option comes from; one without a source where it has no value."""
         having = (layer for layer in self.beneath(preset) if name in layer.options.given)
-        return next(having, Layer("", SamplingOptions()))
+        return next(having, SamplingSource("", SamplingOptions()))
 
     def unset_words(self, name: str, preset: str | None) -> str:
         """The values that apply while the user sets nothing, and where they come from."""

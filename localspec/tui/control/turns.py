@@ -19,11 +19,11 @@ from localspec.history.references import bounded
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.copy_sources import elsewhere
 from localspec.tui.chat.prompt_progress import PromptReading
-from localspec.tui.chat.recorder import Kept
+from localspec.tui.chat.recorder import ChatSaved
 from localspec.tui.chat.repetition import Repetition
 from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.feed import Feed
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.panels.stats_line import waiting_words
 from localspec.tui.transcript.markers import Note
 
@@ -52,7 +52,7 @@ class Turns:
 
     def __init__(
         self,
-        parts: Parts,
+        parts: ChatParts,
         *,
         collect: Callable[[], object],
         leave_bench: Callable[[], Awaitable[None]],
@@ -164,7 +164,7 @@ class Turns:
 
     def locate(self) -> None:
         """Ask where in the history the chat is; the answer comes as a message."""
-        self.recorder.locate(lambda chat_id: self.screen.post_message(Kept(chat_id)))
+        self.recorder.locate(lambda chat_id: self.screen.post_message(ChatSaved(chat_id)))
 
     # --- whether there may be one
 

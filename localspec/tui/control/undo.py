@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from localspec.tui.control.branches import Branches
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
 
 TAKEN_BACK = "Taken back into the prompt. {redo} or /redo brings the turn back."
@@ -13,7 +13,7 @@ TITLE = "{send} sends it again · {redo} brings the turn back · {stop} clears i
 class Undo:
     """Remembers, by where the branch ended then, which turn was taken back from there."""
 
-    def __init__(self, parts: Parts, turns: Turns, branches: Branches) -> None:
+    def __init__(self, parts: ChatParts, turns: Turns, branches: Branches) -> None:
         self.conversation, self.feedback, self.turns = parts.conversation, parts.feedback, turns
         self.branches = branches
         self._undone: dict[int | None, tuple[int, int]] = {}  # its end, and the newest message there was below

@@ -10,8 +10,8 @@ from textual.message import Message
 from localspec.core.sanitize import clean
 from localspec.history import Unsent
 from localspec.tui.control.branches import Branches
-from localspec.tui.control.message_edit import Draft
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.message_edit import UnsentMessage
+from localspec.tui.control.parts import ChatParts
 
 MOST_LOOKS = 5  # after which it is kept though typing never rests
 BACK = "What you wrote in this chat and was not sent is in the prompt again."
@@ -30,7 +30,7 @@ class Returned(Message):
 class UnsentText:
     """`look` is called every few seconds: a key costs nothing. The text before an edit is a message of its own."""
 
-    def __init__(self, parts: Parts, branches: Branches) -> None:
+    def __init__(self, parts: ChatParts, branches: Branches) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.conversation, self.recorder, self.server = parts.conversation, parts.recorder, parts.tuning.server
         self.branches, self.edit = branches, branches.message_edit
@@ -41,7 +41,7 @@ class UnsentText:
     @property
     def written(self) -> tuple[Unsent, ...]:
         """A message for each text there is: what was written, and what was made of the message that is edited."""
-        found: list[tuple[Draft, int | None]] = [(self.edit.own, None)]
+        found: list[tuple[UnsentMessage, int | None]] = [(self.edit.own, None)]
         if (edited := self.branches.edited) is not None:
             found = [(self.edit.before, None), (self.edit.changed, edited.id)]
         return tuple(
@@ -104,5 +104,5 @@ class UnsentText:
             self.state.prompt.give(text, unsent.attachments)
             return False
         self.branches.begin_edit(edited)
-        self.edit.change(Draft(text, unsent.attachments))
+        self.edit.change(UnsentMessage(text, unsent.attachments))
         return True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.panels.pills import Chips
 from localspec.tui.panels.speed_panel import LEAST_WIDTH
 from localspec.tui.transcript.answer import Answer
@@ -17,7 +17,7 @@ HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 class Views:
     """Changes what is shown and nothing that was said. The transcript has the view; the legend explains it."""
 
-    def __init__(self, parts: Parts, legend: Legend) -> None:
+    def __init__(self, parts: ChatParts, legend: Legend) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.transcript, self.legend = parts.transcript, legend
 
@@ -67,7 +67,7 @@ class Views:
 
     def toggle_speed(self) -> None:
         width = self.screen.size.width
-        self.state.speed.turn(width)
+        self.state.speed.cycle(width)
         self.screen.refresh_bindings()
         if width < LEAST_WIDTH:
             self.feedback.hint(f"The speed panel needs {LEAST_WIDTH} columns.")

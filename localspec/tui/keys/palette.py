@@ -13,7 +13,7 @@ from textual.content import Content
 
 from localspec.core.errors import LocalspecError
 from localspec.core.sanitize import one_line
-from localspec.history import Chat
+from localspec.history import StoredChat
 from localspec.history.text.lists import model_name
 from localspec.history.text.lists import title as chat_title
 from localspec.tui.control.command_search import relevance
@@ -22,7 +22,7 @@ from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.chat import ChatScreen
 
 if TYPE_CHECKING:
-    from localspec.runtime.local_models import Shelved
+    from localspec.runtime.local_models import ListedModel
 
 MOST = 1000  # chats, those used last; the sidebar has them all
 OPENS, LOADS = "Open this chat", "Load this model"
@@ -49,7 +49,7 @@ class ChatProvider(Provider):
     """Read when the palette opens. Words are looked for as they are: to guess at letters takes minutes on some."""
 
     async def startup(self) -> None:
-        self.chats: Sequence[Chat] = ()
+        self.chats: Sequence[StoredChat] = ()
         if isinstance(self.screen, ChatScreen):
             with suppress(LocalspecError):  # the sidebar says why there are none
                 self.chats = await asyncio.to_thread(self.screen.chats.store.chats, MOST)
@@ -75,7 +75,7 @@ class ModelProvider(Provider):
     """Looked through when the palette opens, in a thread. The word "model" finds all of them."""
 
     async def startup(self) -> None:
-        self.models: Sequence[Shelved] = ()
+        self.models: Sequence[ListedModel] = ()
         if isinstance(self.screen, ChatScreen):
             with suppress(LocalspecError):  # the picker says what is wrong
                 self.models = await asyncio.to_thread(lambda chat: list(chat.models.here()), self.screen)
@@ -94,10 +94,10 @@ class ModelProvider(Provider):
                     yield Hit(1.0, shown(model), partial(chat.models.choose, model.name), help=LOADS)
 
 
-def model_title(model: Shelved) -> str:
+def model_title(model: ListedModel) -> str:
     return f"Model {model_name(model.name)}"
 
 
-def shown(model: Shelved) -> Content:
+def shown(model: ListedModel) -> Content:
     """A model's line in the palette. It is not the help text, which the palette takes for markup."""
     return Content.assemble(model_title(model), (f" · {one_line(f'{model.quant} · {model.fit}')}", "$foreground-muted"))

@@ -16,8 +16,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from localspec.core.sanitize import clean
-from localspec.history import Chat, Hit
-from localspec.history.records import Part
+from localspec.history import SearchHit, StoredChat
+from localspec.history.records import TextPart
 from localspec.history.text.lists import by_chat, speaker, title
 from localspec.tui.themes import QUIET
 
@@ -27,7 +27,7 @@ MATCH = "bold underline"
 BEFORE = 10  # letters before a match, so that the match itself is in sight
 
 
-class Row(Option):
+class ChatRow(Option):
     """A chat with its whole title, or a message in one; a heading is of no chat and cannot be chosen."""
 
     def __init__(self, words: Content, *, chat_id: str = "", title: str = "", message_id: int | None = None) -> None:
@@ -39,7 +39,7 @@ class Row(Option):
         return self.chat_id, self.message_id
 
 
-class More(Option):
+class MoreChats(Option):
     """The last row, where there are more chats to list."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class ChatList(OptionList):
     class Wanted(Message):
         """A key was pressed; `row` is the chat under the cursor, if there is one."""
 
-        def __init__(self, what: str, row: Row | None) -> None:
+        def __init__(self, what: str, row: ChatRow | None) -> None:
             super().__init__()
             self.what, self.row = what, row
 
@@ -69,9 +69,9 @@ class ChatList(OptionList):
         super().__init__(markup=False, compact=True, id="chat-list")
 
     @property
-    def row(self) -> Row | None:
+    def row(self) -> ChatRow | None:
         option = self.highlighted_option
-        return option if isinstance(option, Row) else None
+        return option if isinstance(option, ChatRow) else None
 
     def fill(self, rows: Sequence[Option], *, afresh: bool) -> None:
         """The cursor goes to the first row; or it stays on its chat, and where that is gone, on its row."""
@@ -88,7 +88,7 @@ class ChatList(OptionList):
 
 
 def target(option: Option) -> tuple[str, int | None] | None:
-    return option.target if isinstance(option, Row) else None
+    return option.target if isinstance(option, ChatRow) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ class Signs:
         return f"{MARKED} " if chat_id in self.marked else f"{RUNNING} " if chat_id == self.running else "  "
 
 
-def listed(chats: Sequence[Chat], *, signs: Signs, today: date) -> list[Option]:
+def listed(chats: Sequence[StoredChat], *, signs: Signs, today: date) -> list[Option]:
     """Groups the chats under headings, in the order given."""
     rows: list[Option] = []
     for name, group in groupby(chats, lambda chat: PINNED if chat.pinned else period(chat.updated_at, today)):
@@ -119,43 +119,43 @@ def period(at: str, today: date) -> str:
     return TODAY if days <= 0 else YESTERDAY if days == 1 else WEEK if days <= 7 else OLDER
 
 
-def found(hits: Sequence[Hit], *, signs: Signs) -> list[Option]:
+def found(hits: Sequence[SearchHit], *, signs: Signs) -> list[Option]:
     """Each chat once, with its messages below; only where there was a hit is a row."""
     return [row for chat_hits in by_chat(hits) for row in hit_rows(chat_hits, signs)]
 
 
-def hit_rows(hits: Sequence[Hit], signs: Signs) -> Iterable[Option]:
+def hit_rows(hits: Sequence[SearchHit], signs: Signs) -> Iterable[Option]:
     first = hits[0]
     mark, name = signs.of(first.chat_id), first.title
     if first.message_id is None:
-        yield Row(Content.assemble(mark, shown(first.parts)), chat_id=first.chat_id, title=name)
+        yield ChatRow(Content.assemble(mark, shown(first.parts)), chat_id=first.chat_id, title=name)
     else:
         yield heading(title(name), mark)
     for hit in hits:
         if hit.message_id is not None:
             words = Content.assemble((f"  {speaker(hit)}: ", QUIET), shown(leading(hit.parts)))
-            yield Row(words, chat_id=hit.chat_id, title=name, message_id=hit.message_id)
+            yield ChatRow(words, chat_id=hit.chat_id, title=name, message_id=hit.message_id)
 
 
-def heading(text: str, before: str = "") -> Row:
-    return Row(Content.assemble(before, (text, f"bold {QUIET}")))
+def heading(text: str, before: str = "") -> ChatRow:
+    return ChatRow(Content.assemble(before, (text, f"bold {QUIET}")))
 
 
-def chat_row(chat_id: str, name: str, signs: Signs) -> Row:
-    return Row(Content.assemble(signs.of(chat_id), title(name)), chat_id=chat_id, title=name)
+def chat_row(chat_id: str, name: str, signs: Signs) -> ChatRow:
+    return ChatRow(Content.assemble(signs.of(chat_id), title(name)), chat_id=chat_id, title=name)
 
 
-def shown(parts: Sequence[Part]) -> Content:
+def shown(parts: Sequence[TextPart]) -> Content:
     """The parts on one line, with the matches marked."""
     return Content.assemble(*((spaced(part.text), MATCH if part.matches else "") for part in parts))
 
 
-def leading(parts: Sequence[Part]) -> list[Part]:
+def leading(parts: Sequence[TextPart]) -> list[TextPart]:
     """Shortens the text before the first match."""
-    first, *rest = parts or (Part("", False),)
+    first, *rest = parts or (TextPart("", False),)
     if first.matches or len(first.text) <= BEFORE:
         return [first, *rest]
-    return [Part(f"…{first.text[-BEFORE:]}", False), *rest]
+    return [TextPart(f"…{first.text[-BEFORE:]}", False), *rest]
 
 
 def spaced(text: str) -> str:

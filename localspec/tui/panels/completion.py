@@ -14,8 +14,8 @@ from textual.widgets import Static
 
 from localspec.core.sanitize import one_line
 from localspec.tui.chat.daemon import in_daemon
-from localspec.tui.chat.file_names import MOST_OFFERED, PREFIX, Begun, Folder, Named, begun, steps, written
-from localspec.tui.control.commands import Known, Offer, awaited, offers
+from localspec.tui.chat.file_names import MOST_OFFERED, PREFIX, Begun, FolderNames, Named, begun, steps, written
+from localspec.tui.control.commands import CommandCompletion, UserNames, awaited, offers
 
 MOST_ROWS = 8
 WIDEST_USAGE, WIDEST_PATH = 26, 60
@@ -28,25 +28,25 @@ MORE = "and more: keep typing"
 class Completion(Static):
     """Follows a text. Open while there is something to choose; the usage of a typed command is only read."""
 
-    def __init__(self, known: Callable[[], Known]) -> None:
+    def __init__(self, known: Callable[[], UserNames]) -> None:
         super().__init__(markup=False)
         self._known = known
         self.display = False
         self._text = ("", "")
-        self._offers: tuple[Offer, ...] = ()
+        self._offers: tuple[CommandCompletion, ...] = ()
         self._index: int | None = None
-        self._folder: Folder | None = None  # of the path that is typed, once it has been read
+        self._folder: FolderNames | None = None  # of the path that is typed, once it has been read
 
     @property
     def is_open(self) -> bool:
         return bool(self._offers)
 
     @property
-    def chosen(self) -> Offer | None:
+    def chosen(self) -> CommandCompletion | None:
         return None if self._index is None else self._offers[self._index]
 
     @property
-    def best(self) -> Offer | None:
+    def best(self) -> CommandCompletion | None:
         """The chosen one, or the first."""
         return self._offers[self._index or 0] if self._offers else None
 
@@ -91,7 +91,7 @@ class Completion(Static):
         """Offers what the folder has, as far as it answers in time."""
         typed, folder = self._text, self._folder
         if folder is None or folder.path != path.folder:
-            folder = Folder(path.folder)
+            folder = FolderNames(path.folder)
             with suppress(TimeoutError):
                 await asyncio.wait_for(in_daemon(folder.read), PATIENCE_SECONDS)
         names = await asyncio.to_thread(folder.matching, path.name)
@@ -109,7 +109,7 @@ class Completion(Static):
 
     # --- what is shown
 
-    def _offer(self, found: tuple[Offer, ...], *, begun: bool) -> None:
+    def _offer(self, found: tuple[CommandCompletion, ...], *, begun: bool) -> None:
         self._offers, self._index = found, 0 if found and begun else None
         self._draw()
 
@@ -145,15 +145,15 @@ def typed_path(text: str, before: str) -> Begun | None:
     return begun(text.partition(" ")[2].lstrip(), argument=True)
 
 
-def path_offer(path: Begun, one: Named, says: str) -> Offer:
+def path_offer(path: Begun, one: Named, says: str) -> CommandCompletion:
     """The completion of a path. A command runs with a file; a message is only sent if the file's name is there."""
     text, slash = written(path, one), "/" if one.is_folder else ""
     is_typed = not one.is_folder and text.rstrip() == path.written
     runs = is_typed or not (one.is_folder or path.mention)
-    return Offer(text, one_line(f"{path.folder}{one.name}{slash}"), says, runs, len(path.written), is_typed)
+    return CommandCompletion(text, one_line(f"{path.folder}{one.name}{slash}"), says, runs, len(path.written), is_typed)
 
 
-def row(offer: Offer, width: int, *, chosen: bool) -> Content:
+def row(offer: CommandCompletion, width: int, *, chosen: bool) -> Content:
     """The argument and the help are quieter than the name."""
     name, space, argument = offer.usage.partition(" ") if offer.replaces is None else (offer.usage, "", "")
     rest = f"{space}{argument}".ljust(width - len(name)) + f"  {offer.says}"

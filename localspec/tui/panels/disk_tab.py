@@ -26,7 +26,7 @@ from localspec.models.hub_cache import SHORT_COMMIT
 from localspec.tui.panels.key_lists import KeyList, ModelList
 
 if TYPE_CHECKING:
-    from localspec.runtime.local_models import Shelved
+    from localspec.runtime.local_models import ListedModel
 
 NOW = "●"
 LOOKING = "Looking for models…"
@@ -38,7 +38,7 @@ STAYING = 3  # columns that stay whole: format, size and fit
 
 
 @dataclass(frozen=True, slots=True)
-class Pick:
+class ModelPick:
     """The choice, as /model, /draft and /quant take it; `draft` "" is the model's usual one, and `quant` "" its
     format."""
 
@@ -47,10 +47,10 @@ class Pick:
     quant: str = ""
 
 
-class Found(Message):
+class ModelsFound(Message):
     """Models on this machine. `more`: there may be others. `all_of_them`: in place of those of an older look."""
 
-    def __init__(self, models: Sequence[Shelved], *, more: bool, all_of_them: bool = False) -> None:
+    def __init__(self, models: Sequence[ListedModel], *, more: bool, all_of_them: bool = False) -> None:
         super().__init__()
         self.models, self.more, self.all_of_them = models, more, all_of_them
 
@@ -60,14 +60,14 @@ class OnDisk(Vertical):
     `now` is loaded, and its row is marked."""
 
     class Picked(Message):
-        def __init__(self, pick: Pick) -> None:
+        def __init__(self, pick: ModelPick) -> None:
             super().__init__()
             self.pick = pick
 
     class Wanted(Message):
         """A key was pressed at a model."""
 
-        def __init__(self, what: str, model: Shelved) -> None:
+        def __init__(self, what: str, model: ListedModel) -> None:
             super().__init__()
             self.what, self.model = what, model
 
@@ -76,9 +76,9 @@ class OnDisk(Vertical):
 
     def __init__(
         self,
-        look: Callable[[], Iterable[Shelved]],
-        look_at: Callable[[str], Iterable[Shelved]],
-        now: Pick,
+        look: Callable[[], Iterable[ListedModel]],
+        look_at: Callable[[str], Iterable[ListedModel]],
+        now: ModelPick,
         *,
         drafts_first: bool = False,
         chosen: str = "",
@@ -86,7 +86,7 @@ class OnDisk(Vertical):
         super().__init__(id="disk")
         self.look, self.look_at, self.now, self.drafts_first = look, look_at, now, drafts_first
         self.newest: Sequence[str] = [chosen] if chosen else []
-        self.models: Sequence[Shelved] = ()
+        self.models: Sequence[ListedModel] = ()
         self.drafts: list[str] = []
         self.model_list = ModelList(id="models", markup=False)
         self.draft_list = OptionList(id="drafts", markup=False)
@@ -116,22 +116,22 @@ class OnDisk(Vertical):
     def search(self) -> None:
         """Finds the models in a thread: it reads headers, of some files for long."""
         worker, shown_at = get_current_worker(), monotonic()
-        found: list[Shelved] = []
+        found: list[ListedModel] = []
         self.show_newest(more=True)
         for model in self.look():
             found.append(model)
             if worker.is_cancelled:
                 return
             if monotonic() - shown_at > PACE:
-                self.post_message(Found(found, more=True))
+                self.post_message(ModelsFound(found, more=True))
                 found, shown_at = [], monotonic()
-        self.post_message(Found(found, more=False))
+        self.post_message(ModelsFound(found, more=False))
 
     def show_newest(self, *, more: bool) -> None:
         """Shows these before any header of another model is read. Runs in a thread."""
         for repo in self.newest:
             if models := [*self.look_at(repo)]:
-                self.post_message(Found(models, more=more))
+                self.post_message(ModelsFound(models, more=more))
 
     def search_again(self) -> None:
         """Runs in a thread. What is shown stays until all is known."""
@@ -139,14 +139,14 @@ class OnDisk(Vertical):
         self.show_newest(more=False)
         found = [model for model in self.look() if not worker.is_cancelled]
         if not worker.is_cancelled:
-            self.post_message(Found(found, more=False, all_of_them=True))
+            self.post_message(ModelsFound(found, more=False, all_of_them=True))
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """Shows why the search failed."""
         if event.state is WorkerState.ERROR:
             self.state.update(one_line(f"The models on this machine cannot be listed: {event.worker.error}"))
 
-    def on_found(self, message: Found) -> None:
+    def on_models_found(self, message: ModelsFound) -> None:
         """Adds the models that were found, and takes what is new of those that are shown; their rows stay, whichever is
         selected."""
         message.stop()
@@ -166,7 +166,7 @@ class OnDisk(Vertical):
         if (not before and self.models) or (is_untouched and chosen_came):
             self.begin()
 
-    def replace_all(self, models: Sequence[Shelved]) -> None:
+    def replace_all(self, models: Sequence[ListedModel]) -> None:
         """The drafters stay as they are where the cursor stays on its model."""
         self.models = models
         self.show_state(more=False)
@@ -195,12 +195,12 @@ class OnDisk(Vertical):
             self.drafts_first = False
             self.draft_list.focus()
 
-    def is_chosen(self, model: Shelved) -> bool:
+    def is_chosen(self, model: ListedModel) -> bool:
         """Whether it is the one that is wanted: the catalogue may have another name for a repository."""
         return self.chosen in (model.name, model.origin.repo)
 
     @property
-    def model(self) -> Shelved | None:
+    def model(self) -> ListedModel | None:
         """The one under the cursor."""
         index = self.model_list.highlighted
         return self.models[index] if index is not None and index < len(self.models) else None
@@ -222,7 +222,7 @@ class OnDisk(Vertical):
         shown = [(mark, short_name(full, name), *more) for (mark, full, *_), more in zip(rows, texts, strict=True)]
         return columns(shown, right={3}).splitlines()
 
-    def row(self, model: Shelved, *, wide: bool) -> tuple[str, ...]:
+    def row(self, model: ListedModel, *, wide: bool) -> tuple[str, ...]:
         first = NOW if model.name == self.now.model else " ", one_line(model.name), one_line(model.quant)
         size = size_words(model.num_bytes) if model.num_bytes else "–"
         more = (come_from(model), last_use(model)) if wide else ()
@@ -237,7 +237,7 @@ class OnDisk(Vertical):
             self.show_drafts(model)
         self.detail.update(" · ".join(filter(None, (one_line(model.name), come_from(model), last_use(model)))))
 
-    def show_drafts(self, model: Shelved) -> None:
+    def show_drafts(self, model: ListedModel) -> None:
         """Shows the drafts for this model; one that was named by hand stays among them."""
         found, given = dict(model.drafts), self.now.draft
         if model.name == self.now.model and given != "auto" and given not in found:
@@ -256,13 +256,13 @@ class OnDisk(Vertical):
         event.stop()
         if self.model is not None:
             is_now = self.model.name == self.now.model
-            self.post_message(self.Picked(self.now if is_now else Pick(self.model.name, "")))
+            self.post_message(self.Picked(self.now if is_now else ModelPick(self.model.name, "")))
 
     @on(OptionList.OptionSelected, "#drafts")
     def choose(self, event: OptionList.OptionSelected) -> None:
         event.stop()
         if self.model is not None:
-            self.post_message(self.Picked(Pick(self.model.name, self.drafts[event.option_index])))
+            self.post_message(self.Picked(ModelPick(self.model.name, self.drafts[event.option_index])))
 
     @on(KeyList.Wanted)
     def want(self, message: KeyList.Wanted) -> None:
@@ -283,12 +283,12 @@ def drafter_words(found: tuple[str, str]) -> str:
     return words if name == words else f"{name}: {words}"
 
 
-def come_from(model: Shelved) -> str:
+def come_from(model: ListedModel) -> str:
     commit = model.origin.commit[:SHORT_COMMIT]
     return one_line(f"{model.origin.words} @{commit}" if commit else model.origin.words)
 
 
-def last_use(model: Shelved) -> str:
+def last_use(model: ListedModel) -> str:
     """How long ago a chat had it."""
     try:
         days = (datetime.now().astimezone() - datetime.fromisoformat(model.used_at).astimezone()).days

@@ -15,7 +15,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from localspec.core.sanitize import one_line
-from localspec.tui.chat.word_matches import Finder, Found, Hit, Source
+from localspec.tui.chat.word_matches import SearchedMessage, WordFinder, WordHit, WordHits
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.field import LONGEST, Field
 from localspec.tui.terminal.bound_keys import runs_binding
@@ -90,14 +90,14 @@ class FindBar(Horizontal):
     class Reached(Message):
         """Show this hit."""
 
-        def __init__(self, hit: Hit) -> None:
+        def __init__(self, hit: WordHit) -> None:
             super().__init__()
             self.hit = hit
 
     class Left(Message):
         """The user is done here."""
 
-    def __init__(self, read: Callable[[], Sequence[Source]]) -> None:
+    def __init__(self, read: Callable[[], Sequence[SearchedMessage]]) -> None:
         super().__init__()
         self.read = read
         self.words = Words(
@@ -108,9 +108,9 @@ class FindBar(Horizontal):
             id="find-words",
         )
         self.count = Count()
-        self.found, self.index = Found(""), -1  # the hit that is shown; -1 before the first
+        self.found, self.index = WordHits(""), -1  # the hit that is shown; -1 before the first
         self.display = False
-        self._finder, self._finding = Finder(), Lock()
+        self._finder, self._finding = WordFinder(), Lock()
         self._rest: TimerHandle | None = None
 
     def compose(self) -> ComposeResult:
@@ -140,7 +140,7 @@ class FindBar(Horizontal):
         self.post_message(self.Left())
 
     def close(self) -> None:
-        self.display, self.found, self.index = False, Found(""), -1
+        self.display, self.found, self.index = False, WordHits(""), -1
         self._finder.forget()
 
     # --- finding

@@ -13,7 +13,7 @@ from localspec.models.named_templates import COMPLETION
 from localspec.tui.chat.draft_length import NO_MODEL, drafting
 from localspec.tui.chat.gain import against, gain
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.panels.speed_panel import LEAST_WIDTH, Reading, drafts
+from localspec.tui.panels.speed_panel import LEAST_WIDTH, SpeedReading, drafts
 from localspec.tui.themes import QUIET
 
 GAP = "   "
@@ -26,20 +26,20 @@ class Header(Widget):
     def __init__(self) -> None:
         super().__init__()
         self._loaded: tuple[ModelCard, SpecCard, Template | None] | None = None
-        self._reading = Reading(Stats())
+        self._reading = SpeedReading(Stats())
         self._drawn = Content()
 
     def clear(self) -> None:
         """Clears the line: another model is being loaded."""
         self._loaded = None
-        self.follow(Reading(Stats()))
+        self.follow(SpeedReading(Stats()))
 
     def show(self, model: ModelCard, spec: SpecCard, template: Template | None = None) -> None:
         """`template`: formats the chat instead of the model's own."""
         self._loaded = model, spec, template
         self.follow(self._reading)
 
-    def follow(self, reading: Reading) -> None:
+    def follow(self, reading: SpeedReading) -> None:
         """Draws the reading if it differs."""
         self._reading = reading
         if not self.line.is_same(self._drawn):
@@ -90,7 +90,7 @@ def wording(model: ModelCard, template: Template | None) -> str:
     return "completion mode" if template is None or template == COMPLETION else one_line(f"template {template.name}")
 
 
-def speed(reading: Reading) -> Content:
+def speed(reading: SpeedReading) -> Content:
     """The speed of the last answer."""
     stats = reading.stats
     if not stats.predicted_n or not stats.predicted_ms:

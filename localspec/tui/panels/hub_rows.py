@@ -15,7 +15,7 @@ from localspec.core.sizes import count_words, size_words
 from localspec.history.text.columns import cells, cut, fitted
 from localspec.hub.records import SearchRow
 from localspec.loading.fit import FitReport
-from localspec.runtime.pairs import Candidate
+from localspec.runtime.pairs import DrafterCandidate
 from localspec.tui.themes import QUIET
 
 WIDE, NARROW = 100, 70  # columns from which licence and pair have their own, and under which a gate may not
@@ -35,7 +35,7 @@ class Listing:
 
     row: SearchRow
     fit: FitReport | None = None
-    drafter: Candidate | None = None
+    drafter: DrafterCandidate | None = None
     here: str = ""
 
     @property

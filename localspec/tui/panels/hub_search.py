@@ -17,7 +17,7 @@ OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Search:
+class HubSearch:
     """`gated` False: those behind a gate are left out."""
 
     words: str = ""
@@ -31,7 +31,7 @@ class Search:
         sort = "trending" if self.sort == "fit" else self.sort
         return SearchRequest(self.words, gguf=self.gguf, gated=None if self.gated else False, sort=sort, cursor=cursor)
 
-    def changed(self, what: str) -> Search:
+    def changed(self, what: str) -> HubSearch:
         """The search with the next order, or with one of its filters the other way."""
         match what:
             case "sort":

@@ -37,12 +37,12 @@ from localspec.hub.records import (
     PullRequest,
     SearchPage,
 )
-from localspec.tui.control.hub_link import Answered, HubLink
+from localspec.tui.control.hub_link import HubAnswered, HubLink
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.download_rows import here_words
 from localspec.tui.panels.field import LONGEST, Field
 from localspec.tui.panels.hub_rows import Listing, detail, listed
-from localspec.tui.panels.hub_search import Search
+from localspec.tui.panels.hub_search import HubSearch
 from localspec.tui.panels.key_lists import HubList, KeyList
 from localspec.tui.panels.state_line import StateLine
 from localspec.tui.terminal.timer import once
@@ -78,7 +78,7 @@ class HubTab(Vertical):
 
     def __init__(self, queue: DownloadQueue) -> None:
         super().__init__(id="hub")
-        self.queue, self.search = queue, Search()
+        self.queue, self.search = queue, HubSearch()
         self.searches, self.facts = HubLink(self), HubLink(self)
         self.is_open = False
         self.listings: Sequence[Listing] = ()
@@ -144,8 +144,8 @@ class HubTab(Vertical):
             self.state.wait(SEARCHING)
             self.searches.ask(AskSearch(self.search.request(cursor)))
 
-    @on(Answered)
-    def hear(self, message: Answered) -> None:
+    @on(HubAnswered)
+    def hear(self, message: HubAnswered) -> None:
         """An answer; one to a question that no longer matters is passed over."""
         message.stop()
         match message.answer:

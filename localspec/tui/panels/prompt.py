@@ -29,7 +29,7 @@ from localspec.tui.chat.attachments import (
     paths_mentioned,
 )
 from localspec.tui.chat.daemon import in_daemon
-from localspec.tui.control.commands import Known, Offer, parse
+from localspec.tui.control.commands import CommandCompletion, UserNames, parse
 from localspec.tui.panels.completion import Completion
 from localspec.tui.panels.pills import Pills
 from localspec.tui.terminal.bound_keys import runs_binding
@@ -85,7 +85,7 @@ class Prompt(TextArea, inherit_bindings=False):
             super().__init__()
             self.sentences = sentences
 
-    def __init__(self, claims: Callable[[events.Key], bool], known: Callable[[], Known]) -> None:
+    def __init__(self, claims: Callable[[events.Key], bool], known: Callable[[], UserNames]) -> None:
         """claims: asked for each key on an empty prompt; True: it is not typed. known: the names a command may need."""
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
         self.claims = claims
@@ -177,7 +177,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self.insert("\n")
         self.scroll_cursor_visible()
 
-    def put(self, offer: Offer) -> None:
+    def put(self, offer: CommandCompletion) -> None:
         if offer.replaces is None:
             self.replace(offer.text, self.document.start, self.document.end)
             self.move_cursor(self.document.end)

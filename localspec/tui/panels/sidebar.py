@@ -26,7 +26,7 @@ from localspec.core.sanitize import one_line
 from localspec.history.text.lists import title
 from localspec.tui.chat.chat_store import ChatStore
 from localspec.tui.keys.key_names import keys_of, with_keys
-from localspec.tui.panels.chat_list import ChatList, More, Row, Signs, found, listed
+from localspec.tui.panels.chat_list import ChatList, ChatRow, MoreChats, Signs, found, listed
 from localspec.tui.panels.field import LONGEST, Field
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, WIDE
 from localspec.tui.terminal.timer import once
@@ -189,7 +189,7 @@ class Sidebar(Vertical):
 
     def _listed(self, _: str) -> list[Option]:
         chats = self.store.chats(self._limit + 1)
-        more = [More()] if len(chats) > self._limit else []
+        more = [MoreChats()] if len(chats) > self._limit else []
         return [*listed(chats[: self._limit], signs=self._signs, today=date.today()), *more]
 
     def _found(self, query: str) -> list[Option]:
@@ -229,15 +229,15 @@ class Sidebar(Vertical):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()
-        if isinstance(event.option, Row):
+        if isinstance(event.option, ChatRow):
             self.post_message(self.Chosen(*event.option.target, words=self._drawn or ""))
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         event.stop()
-        if isinstance(event.option, More):
+        if isinstance(event.option, MoreChats):
             self._limit += PAGE
             self.read()
-        elif isinstance(event.option, Row) and not self._marked and event.option.chat_id not in self._to_delete:
+        elif isinstance(event.option, ChatRow) and not self._marked and event.option.chat_id not in self._to_delete:
             self._keep()  # the mouse chose another
 
     def on_chat_list_wanted(self, event: ChatList.Wanted) -> None:
@@ -265,10 +265,10 @@ class Sidebar(Vertical):
             self._to_delete = set()
             self.say("")
 
-    def _pin(self, row: Row) -> None:
+    def _pin(self, row: ChatRow) -> None:
         self.change(partial(self.store.pin, row.chat_id))
 
-    def _mark(self, row: Row) -> None:
+    def _mark(self, row: ChatRow) -> None:
         """Marks the chat, or takes the mark away, and goes on to the next."""
         if self._marked.pop(row.chat_id, None) is None:
             self._marked[row.chat_id] = title(row.title)
@@ -278,7 +278,7 @@ class Sidebar(Vertical):
     def _unmark(self) -> None:
         self._marked, self._to_delete = {}, set()
 
-    def _ask_or_delete(self, row: Row) -> None:
+    def _ask_or_delete(self, row: ChatRow) -> None:
         """Asks once for all that are marked, or for this chat where none is; then deletes."""
         doomed = set(self._marked) or {row.chat_id}
         if self._to_delete == doomed:
@@ -290,7 +290,7 @@ class Sidebar(Vertical):
             named = names([*self._marked.values()] or [title(row.title)])
             self.say(f"{with_keys(self, 'Press {chats.delete} again')} to delete {named} for good.")
 
-    def _ask_name(self, row: Row) -> None:
+    def _ask_name(self, row: ChatRow) -> None:
         self._renamed = row.chat_id
         self.name_field.value = name = one_line(row.title)
         self.name_field.max_length = max(LONGEST, len(name))  # else nothing could be taken from a longer one

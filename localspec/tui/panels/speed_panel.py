@@ -35,7 +35,7 @@ ENDS = {1: "st", 2: "nd", 3: "rd"}
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class SpeedReading:
     """The figures to show: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds,
     the drafter, and the device's name and whole memory.
     """
@@ -49,7 +49,7 @@ class Reading:
     device_bytes: int = 0
 
 
-def panel(reading: Reading, width: int, height: int, *, whole: bool = True) -> Content:
+def panel(reading: SpeedReading, width: int, height: int, *, whole: bool = True) -> Content:
     """Lines no wider than `width`, the most important first: four of them, or all. What does not fit into `height` is
     left out: positions in the draft before other lines, and of either the last ones first."""
     found = folded(reading, width)
@@ -60,7 +60,7 @@ def panel(reading: Reading, width: int, height: int, *, whole: bool = True) -> C
     return Content("\n").join(line.truncate(width, ellipsis=True) for line in found[:height])
 
 
-def folded(reading: Reading, width: int) -> list[Content]:
+def folded(reading: SpeedReading, width: int) -> list[Content]:
     """Speed, speed-up, acceptance, context; where drafting slows down, its cost too."""
     stats, pace = reading.stats, speed_line(reading.rounds, reading.stats, width)
     if is_served(stats):
@@ -72,7 +72,7 @@ def folded(reading: Reading, width: int) -> list[Content]:
     return [pace, speedup, *cost, acceptance(stats), context(stats, width)]
 
 
-def drafts(reading: Reading) -> bool:
+def drafts(reading: SpeedReading) -> bool:
     """Whether there is anything to say of drafts: some were made, or the next round may make one."""
     if reading.stats.draft_kind == "off" or is_served(reading.stats):
         return False
@@ -83,7 +83,7 @@ def is_slower(stats: Stats) -> bool:
     return stats.speedup is not None and stats.speedup < 1
 
 
-def gained(reading: Reading) -> list[Content]:
+def gained(reading: SpeedReading) -> list[Content]:
     """What the speed would be without drafts: the speed divided by the speed-up."""
     stats = reading.stats
     if not drafts(reading):
@@ -91,7 +91,7 @@ def gained(reading: Reading) -> list[Content]:
     return [row("plain", baseline(stats, reading.probes)), row("per step", per_step(stats))]
 
 
-def spent(reading: Reading) -> list[Content]:
+def spent(reading: SpeedReading) -> list[Content]:
     """How far drafts go, and the time they take."""
     if not drafts(reading):
         return []
@@ -99,7 +99,7 @@ def spent(reading: Reading) -> list[Content]:
     return [*([row("drafts", words(reading.spec, reading.rounds))] if reading.spec else []), *cost]
 
 
-def kept(reading: Reading, width: int) -> list[Content]:
+def kept(reading: SpeedReading, width: int) -> list[Content]:
     stats = reading.stats
     memory = row("memory", size_words(held(stats)) if held(stats) else UNKNOWN)
     peak = [row("peak", size_words(stats.peak_bytes))] if stats.peak_bytes else []
@@ -170,7 +170,7 @@ def held(stats: Stats) -> int:
     return stats.target_bytes + stats.drafter_bytes + stats.kv_bytes
 
 
-def share_of_device(reading: Reading, width: int) -> list[Content]:
+def share_of_device(reading: SpeedReading, width: int) -> list[Content]:
     """How much of its memory that is, where both are known."""
     taken, total = held(reading.stats), reading.device_bytes
     if not taken or not total:
@@ -212,7 +212,7 @@ class SpeedPanel(Widget):
 
     ALLOW_SELECT = False
 
-    def __init__(self, read: Callable[[], Reading]) -> None:
+    def __init__(self, read: Callable[[], SpeedReading]) -> None:
         super().__init__()
         self.read = read
         self.border_title = "Speed"
@@ -234,7 +234,7 @@ class SpeedPanel(Widget):
         if before != self.fold:
             self.refresh(layout=True)
 
-    def turn(self, width: int) -> None:
+    def cycle(self, width: int) -> None:
         """Four lines, then all, then none."""
         self.chosen = NEXT[self.fold]
         self.settle(width)

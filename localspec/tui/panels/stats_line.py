@@ -12,7 +12,7 @@ from localspec.core.events import FinishReason, Loading, Stats, Waiting
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import is_served, speculation
 from localspec.tui.chat.gain import cost
-from localspec.tui.chat.info import Info, info
+from localspec.tui.chat.info import ChatInfo, info
 from localspec.tui.terminal.timer import once
 
 GAP = "   "
@@ -84,7 +84,7 @@ class StatsLine(Widget):
 
     state: reactive[str] = reactive("")
     stats: reactive[Stats] = reactive(Stats())
-    info: reactive[Info] = reactive(Info())
+    info: reactive[ChatInfo] = reactive(ChatInfo())
     hint: reactive[str] = reactive("")
     _hint_timer: TimerHandle | None = None
     _hint_stays = False

@@ -19,7 +19,7 @@ NAMES: dict[Tab, str] = {"disk": "On disk", "hub": "Hub", "downloads": "Download
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class TabCounts:
     """How many are on disk, and how many downloads are not complete."""
 
     disk: int = 0
@@ -30,7 +30,7 @@ class TabStrip(Widget):
     """A click opens a tab, as its key does."""
 
     tab: reactive[Tab] = reactive[Tab]("disk")
-    counts: reactive[Counts] = reactive(Counts())
+    counts: reactive[TabCounts] = reactive(TabCounts())
     free: reactive[str] = reactive("")
     """Parts with a dot between them; where that is too wide, the last alone."""
 

@@ -20,7 +20,7 @@ from textual.widgets import Input, OptionList, TextArea
 
 from localspec.core.events import AnyEvent, Done, Failure, Loading, Notice, Prefill, Ready, Steered, Step, Text, Waiting
 from localspec.history import OpenChat
-from localspec.tui.chat.recorder import SAVE_SECONDS, HistoryRecorder, Kept, Noticed
+from localspec.tui.chat.recorder import SAVE_SECONDS, ChatSaved, HistoryRecorder, Noticed
 from localspec.tui.chat.saved_chat import conversation
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.chat_model import ChatModel
@@ -31,20 +31,20 @@ from localspec.tui.control.downloads import Changed
 from localspec.tui.control.drafters import Drafters
 from localspec.tui.control.engine_link import EngineLink
 from localspec.tui.control.external_programs import ExternalPrograms
-from localspec.tui.control.feed import Arrived, Engine
+from localspec.tui.control.feed import Arrived, ChatEngine
 from localspec.tui.control.feedback import Feedback
 from localspec.tui.control.full_context import FullContext
 from localspec.tui.control.interrupts import Interrupts
 from localspec.tui.control.library import Library
 from localspec.tui.control.measurements import Measuring
 from localspec.tui.control.models import Chosen, Models
-from localspec.tui.control.parts import Parts
+from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.preloading import read_ahead
 from localspec.tui.control.recovery import Recovery
 from localspec.tui.control.reports import Reports
 from localspec.tui.control.settings import Settings
 from localspec.tui.control.speculation import Speculation
-from localspec.tui.control.state import ChatState, Lines
+from localspec.tui.control.state import ChatState, StatusLines
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.undo import Undo
@@ -77,7 +77,7 @@ class ChatScreen(Painted, Screen[None]):
 
     def __init__(
         self,
-        make_engine: Callable[[], Engine],
+        make_engine: Callable[[], ChatEngine],
         system: str | None,
         *,
         recorder: HistoryRecorder,
@@ -91,7 +91,7 @@ class ChatScreen(Painted, Screen[None]):
         self.make_widgets()
         self.state = ChatState(
             self,
-            Lines(self.header, self.status, self.speed, self.prompt),
+            StatusLines(self.header, self.status, self.speed, self.prompt),
             self.conversation,
             tuning,
             unload=lambda: self.models.unload(),  # noqa: PLW0108 - made later
@@ -119,7 +119,7 @@ class ChatScreen(Painted, Screen[None]):
 
     def make_controllers(self) -> None:
         """Makes the controllers; those that the table of commands calls are annotated, for mypy."""
-        parts = Parts(
+        parts = ChatParts(
             screen=self,
             state=self.state,
             feedback=self.feedback,
@@ -264,7 +264,7 @@ class ChatScreen(Painted, Screen[None]):
     def on_returned(self, message: Returned) -> None:
         self.chats.unsent.put_back(message)
 
-    def on_kept(self, message: Kept) -> None:
+    def on_chat_saved(self, message: ChatSaved) -> None:
         self.chats.mark(message.chat_id)
 
     async def on_chosen(self, message: Chosen) -> None:

@@ -21,7 +21,7 @@ from localspec.core.requests import GenerateRequest
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import UNREPORTED, is_served
 from localspec.runtime.stats import PROBES_NEEDED
-from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.compare_methods import CompareMethod
 from localspec.tui.screens.compare_side import Side
 from localspec.tui.screens.size_notice import TooSmall
 
@@ -43,7 +43,12 @@ class CompareScreen(Screen[None]):
         Binding("escape", "close", "Close", key_display="Esc", priority=True, id="compare.close")
     ]
 
-    def __init__(self, request: GenerateRequest, ways: tuple[Way, Way], ask: Callable[[GenerateRequest], None]) -> None:
+    def __init__(
+        self,
+        request: GenerateRequest,
+        ways: tuple[CompareMethod, CompareMethod],
+        ask: Callable[[GenerateRequest], None],
+    ) -> None:
         super().__init__()
         self.request = request
         self.ask = ask

@@ -19,7 +19,7 @@ SEED = 1  # where the user has none: both then draw the same tokens, if the engi
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CompareMethod:
     """One way of drafting: none, the loaded drafter, or the target's first layers."""
 
     name: str
@@ -34,12 +34,12 @@ class Way:
         return msgspec.structs.replace(request, sampling=sampling, speculate=self.speculate, exit_layer=self.exit_layer)
 
 
-PLAIN = Way("plain", speculate=False)
+PLAIN = CompareMethod("plain", speculate=False)
 
 
-def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tuple[Way, Way]:
+def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tuple[CompareMethod, CompareMethod]:
     """Plain and whoever drafts now; or one of them and an early exit, which needs nothing loaded."""
-    loaded = Way(drafter(spec), speculate=True) if spec is not None and spec.kind != "off" else None
+    loaded = CompareMethod(drafter(spec), speculate=True) if spec is not None and spec.kind != "off" else None
     if spec is not None and spec.kind == SERVER and (typed or lack(spec)):
         raise UsageError(lack(spec) or ONLY_OFF)
     asked = parse(typed.lower() or "auto")
@@ -60,5 +60,5 @@ def compared(typed: str, spec: SpecCard | None, model: ModelCard | None) -> tupl
     return loaded, early_exit(layer)
 
 
-def early_exit(layer: int) -> Way:
-    return Way(f"{EARLY_EXIT.name}:{layer}", speculate=True, exit_layer=layer)
+def early_exit(layer: int) -> CompareMethod:
+    return CompareMethod(f"{EARLY_EXIT.name}:{layer}", speculate=True, exit_layer=layer)

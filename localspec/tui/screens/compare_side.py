@@ -11,13 +11,13 @@ from localspec.core.events import Done, Prefill, Stats, Step, Text, Waiting
 from localspec.core.sanitize import clean, one_line
 from localspec.runtime.stats import Tally
 from localspec.tui.panels.stats_line import waiting_words
-from localspec.tui.screens.compare_methods import Way
+from localspec.tui.screens.compare_methods import CompareMethod
 
 
 class Side(Vertical):
     """One of the two answers, as it comes: who drafts and the figures, which stay in sight, and its text below."""
 
-    def __init__(self, way: Way) -> None:
+    def __init__(self, way: CompareMethod) -> None:
         super().__init__()
         self.way = way
         self.text = ""

@@ -25,7 +25,7 @@ REST_SECONDS = 0.5  # without an answer, from the key that asked, or from when t
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class DialogButton:
     """An answer to choose, and the value that stands for it."""
 
     value: str
@@ -41,7 +41,7 @@ class Dialog(ModalScreen[str | None]):
     ]
 
     def __init__(
-        self, title: str, lines: Sequence[str], replies: Sequence[Reply], *, asked_at: float | None = None
+        self, title: str, lines: Sequence[str], replies: Sequence[DialogButton], *, asked_at: float | None = None
     ) -> None:
         super().__init__()
         self._title, self._lines, self._replies = title, lines, replies

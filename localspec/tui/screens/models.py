@@ -23,15 +23,15 @@ from localspec.tui.control.downloads import Planned
 from localspec.tui.control.library import Library
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.models_keys import SCREEN_KEYS
-from localspec.tui.panels.disk_tab import OnDisk, Pick
+from localspec.tui.panels.disk_tab import ModelPick, OnDisk
 from localspec.tui.panels.downloads_tab import DownloadsTab
 from localspec.tui.panels.hub_tab import HubTab
-from localspec.tui.panels.tab_strip import TABS, Counts, Tab, TabStrip
-from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.panels.tab_strip import TABS, Tab, TabCounts, TabStrip
+from localspec.tui.screens.dialog import Dialog, DialogButton
 from localspec.tui.screens.size_notice import TooSmall
 
 if TYPE_CHECKING:
-    from localspec.runtime.local_models import Shelved
+    from localspec.runtime.local_models import ListedModel
     from localspec.tui.control.formats import FormatList
 
 LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: another program may fetch, too
@@ -48,30 +48,30 @@ KEYS: dict[Tab | Literal["words"], str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shelf:
+class ModelLists:
     """What the screen is opened with. `look` lists the models on this machine, `look_at` those of a repository,
     `formats` the weight formats of one, and `free` says in words what memory and disk are free: all read, in a thread.
     `now` is loaded; `chosen` is listed and selected at first, if it is there."""
 
-    look: Callable[[], Iterable[Shelved]]
-    look_at: Callable[[str], Iterable[Shelved]]
+    look: Callable[[], Iterable[ListedModel]]
+    look_at: Callable[[str], Iterable[ListedModel]]
     free: Callable[[], str]
     formats: Callable[[str], FormatList]
-    now: Pick
+    now: ModelPick
     chosen: str = ""
 
 
-class ModelsScreen(Screen[Pick | None]):
+class ModelsScreen(Screen[ModelPick | None]):
     """The model and drafter to load, if any."""
 
     AUTO_FOCUS = ""
     BINDINGS: ClassVar[list[BindingType]] = SCREEN_KEYS
 
-    def __init__(self, shelf: Shelf, library: Library, *, drafts_first: bool = False) -> None:
+    def __init__(self, lists: ModelLists, library: Library, *, drafts_first: bool = False) -> None:
         super().__init__()
-        self.shelf, self.library = shelf, library
+        self.lists, self.library = lists, library
         self.strip = TabStrip()
-        self.disk = OnDisk(shelf.look, shelf.look_at, shelf.now, drafts_first=drafts_first, chosen=shelf.chosen)
+        self.disk = OnDisk(lists.look, lists.look_at, lists.now, drafts_first=drafts_first, chosen=lists.chosen)
         self.hub, self.downloads = HubTab(library.downloads.queue), DownloadsTab(library.downloads.queue)
         self.keys = Static(markup=False, id="tab-keys")
         self.here: list[str] | None = None
@@ -122,7 +122,7 @@ class ModelsScreen(Screen[Pick | None]):
 
     @on(OnDisk.Listed)
     def count(self) -> None:
-        self.strip.counts = Counts(len(self.disk.models), len(self.library.downloads.queue.unfinished))
+        self.strip.counts = TabCounts(len(self.disk.models), len(self.library.downloads.queue.unfinished))
 
     def look_at_free(self) -> None:
         """Show what memory and disk are free now, and what is left over."""
@@ -131,7 +131,7 @@ class ModelsScreen(Screen[Pick | None]):
     def read_free(self) -> None:
         """Runs in a thread."""
         worker = get_current_worker()
-        free, leftovers = self.shelf.free(), self.library.find_leftovers().words
+        free, leftovers = self.lists.free(), self.library.find_leftovers().words
         if not worker.is_cancelled:
             self.app.call_from_thread(self.show_free, free, leftovers)
 
@@ -172,21 +172,21 @@ class ModelsScreen(Screen[Pick | None]):
         else:
             self.library.verify(message.model, self.disk.say)
 
-    def look_at_formats(self, model: Shelved) -> None:
+    def look_at_formats(self, model: ListedModel) -> None:
         """Runs in a thread."""
-        self.app.call_from_thread(self.ask_format, model, self.shelf.formats(model.name))
+        self.app.call_from_thread(self.ask_format, model, self.lists.formats(model.name))
 
-    def ask_format(self, model: Shelved, found: FormatList) -> None:
+    def ask_format(self, model: ListedModel, found: FormatList) -> None:
         """Which weight format to load the model in; with the drafter in use, if it is the one in use."""
         lines, names = found.lines(), [one.quant for one in found.report.formats]
-        replies = [Reply(name, line) for name, line in zip(names, lines, strict=True)]
-        draft = self.shelf.now.draft if model.name == self.shelf.now.model else ""
+        replies = [DialogButton(name, line) for name, line in zip(names, lines, strict=True)]
+        draft = self.lists.now.draft if model.name == self.lists.now.model else ""
         dialog = Dialog(f"Load {model.name} in which format?", [found.head], replies)
         self.app.push_screen(dialog, partial(self.pick_format, model.name, draft))
 
     def pick_format(self, model: str, draft: str, quant: str | None) -> None:
         if quant:
-            self.dismiss(Pick(model, draft, quant))
+            self.dismiss(ModelPick(model, draft, quant))
 
     def on_hub_tab_planned(self, message: HubTab.Planned) -> None:
         load = partial(self.load, message.request.draft)
@@ -194,7 +194,7 @@ class ModelsScreen(Screen[Pick | None]):
 
     def load(self, draft: str, model: str) -> None:
         """Close, and load the model with this drafter if that is one, else with its usual one."""
-        self.dismiss(Pick(model, draft if "/" in draft else ""))
+        self.dismiss(ModelPick(model, draft if "/" in draft else ""))
 
     def on_hub_tab_page(self, message: HubTab.Page) -> None:
         self.library.open_page(message.repo)

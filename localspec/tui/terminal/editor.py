@@ -28,22 +28,22 @@ def chosen_editor() -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Edited:
+class EditedText:
     """The text as it was saved, or as it was before with what went wrong."""
 
     text: str
     trouble: str = ""
 
 
-def edited(text: str, command: list[str]) -> Edited:
+def edited(text: str, command: list[str]) -> EditedText:
     """Returns when the editor has ended. Raises nothing: the terminal must be taken back from it."""
     try:
         with TemporaryDirectory(prefix="localspec-") as folder:
             file = Path(folder) / "question.md"
             file.write_text(text, encoding="utf-8")
             subprocess.run([*command, str(file)], check=True)
-            return Edited(clean(file.read_text(encoding="utf-8", errors="replace")).rstrip("\n"))
+            return EditedText(clean(file.read_text(encoding="utf-8", errors="replace")).rstrip("\n"))
     except subprocess.CalledProcessError as fault:
-        return Edited(text, f"The editor {command[0]} ended with {fault.returncode}; the text is unchanged.")
+        return EditedText(text, f"The editor {command[0]} ended with {fault.returncode}; the text is unchanged.")
     except OSError as fault:
-        return Edited(text, f"The editor {command[0]} cannot be used ({fault.strerror}). {CHOOSE}")
+        return EditedText(text, f"The editor {command[0]} cannot be used ({fault.strerror}). {CHOOSE}")

@@ -84,13 +84,13 @@ class Answer(Pile, Vertical):
     def watch_view(self) -> None:
         self.show_view()
 
-    def turn(self) -> None:
+    def toggle_view(self) -> None:
         """Its tokens instead of its text, or the other way round."""
         self.view = "tokens" if self.view == "markdown" else "markdown"
 
     def on_speaker_switched(self, message: Speaker.Switched) -> None:
         message.stop()
-        self.turn()
+        self.toggle_view()
 
     def show_view(self) -> None:
         """Markdown or tokens in sight; tokens once there are some."""

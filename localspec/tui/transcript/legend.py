@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from localspec.tui.chat import hints
 from localspec.tui.keys.key_names import with_keys
-from localspec.tui.transcript.sources import ALL, ODDS, REJECTED, Look
+from localspec.tui.transcript.sources import ALL, ODDS, REJECTED, SourceStyle
 from localspec.tui.transcript.token_view import NO_TEXT, View
 
 TIMES = 3  # then it is known, and F1 has it
@@ -20,8 +20,8 @@ WORDS = Content(" ").join(Content.styled(look.word, look.style) for look in ALL)
 COLUMN = 14  # of the marks, where each has a line of its own
 MEANINGS = [
     *ALL,
-    Look("‹rejected›", REJECTED, "rejected draft tokens ({rejects}), with p of drafter and target"),
-    Look(NO_TEXT, "$foreground-muted", "a token that has no text of its own"),
+    SourceStyle("‹rejected›", REJECTED, "rejected draft tokens ({rejects}), with p of drafter and target"),
+    SourceStyle(NO_TEXT, "$foreground-muted", "a token that has no text of its own"),
 ]
 
 

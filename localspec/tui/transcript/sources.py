@@ -13,24 +13,26 @@ from localspec.core.events import Source, Token
 from localspec.engine.drafters.table import LOOKUP
 
 
-class Look(NamedTuple):
+class SourceStyle(NamedTuple):
     word: str
     style: str
     meaning: str
 
 
-SOURCES: dict[Source, Look] = {
-    "draft": Look(
+SOURCES: dict[Source, SourceStyle] = {
+    "draft": SourceStyle(
         "draft",
         "italic $token-draft",
         "by the drafter; the later in its draft, the paler; hover to see the position",
     ),
-    "bonus": Look("bonus", "bold $token-bonus", "by the target, after a draft that was right as a whole"),
-    "fix": Look("fix", "underline $token-fix", "by the target, where the draft was wrong; hover to see the draft"),
-    "plain": Look("plain", "$foreground", "by the target, in a round without a draft"),
-    "edited": Look("«edited»", "bold italic $token-edited", "by you: the answer was edited; in no figure"),
+    "bonus": SourceStyle("bonus", "bold $token-bonus", "by the target, after a draft that was right as a whole"),
+    "fix": SourceStyle(
+        "fix", "underline $token-fix", "by the target, where the draft was wrong; hover to see the draft"
+    ),
+    "plain": SourceStyle("plain", "$foreground", "by the target, in a round without a draft"),
+    "edited": SourceStyle("«edited»", "bold italic $token-edited", "by you: the answer was edited; in no figure"),
 }
-LOOKED_UP = Look(
+LOOKED_UP = SourceStyle(
     "look-up",
     "italic underline $token-draft",
     "by look-up: copied from earlier text; hover to see where",
@@ -39,5 +41,5 @@ ALL = (SOURCES["draft"], LOOKED_UP, *(look for source, look in SOURCES.items() i
 REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
 
 
-def look(token: Token) -> Look:
+def look(token: Token) -> SourceStyle:
     return LOOKED_UP if token.drafter == LOOKUP.name else SOURCES[token.source]

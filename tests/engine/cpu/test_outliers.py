@@ -18,7 +18,7 @@ from localspec.engine.cpu.isa import Isa
 from localspec.engine.cpu.model import PackedModel, PackedWeights
 from localspec.engine.decoder import Decoder
 from localspec.engine.linear import Linear
-from localspec.loading.sources import Memory
+from localspec.loading.sources import StateDictSource
 from localspec.loading.torch import assemble
 from tests.support.packed_models import (
     ISAS,
@@ -155,7 +155,7 @@ def model(linear: str) -> Tensors:
 def exact(tensors: Tensors, packed: PackedWeights) -> Decoder:
     """In float32, but for the embedding, which is what the engine reads."""
     embedding = unpacked(packed.embedding)[: ARCH.vocab_size, :WIDTH].contiguous()
-    given = Memory({**tensors, "model.embed_tokens.weight": embedding})
+    given = StateDictSource({**tensors, "model.embed_tokens.weight": embedding})
     return assemble(ARCH, given, dtype=torch.float32, context=len(IDS))
 
 

@@ -21,7 +21,7 @@ from localspec.engine.cpu import layout as at
 from localspec.engine.cpu import pool
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.cpu.pool import RUN, read
-from localspec.engine.cpu.sequences import Rows
+from localspec.engine.cpu.sequences import SequenceRows
 from localspec.engine.protocols import ExitStates
 from tests.support.packed_models import packed_decoder, pieces, random_ids, threaded
 
@@ -87,7 +87,7 @@ def test_a_pass_that_runs_no_layer_behind_its_exit_is_over_when_the_next_one_beg
 
     def two(decoder: PackedDecoder) -> Tensor:
         states, _ = decoder.early(IDS, 1, 0)
-        rows = Rows(decoder.cache, IDS, 0, ExitStates(1, states))
+        rows = SequenceRows(decoder.cache, IDS, 0, ExitStates(1, states))
         ((states, _),) = decoder.model.compute([rows.unfinished()], 1)
         ((_, logits),) = decoder.model.compute(
             [replace(rows, exit_states=ExitStates(1, states))], decoder.arch.num_layers
