@@ -52,8 +52,8 @@ fix: $(READY)
 bench: $(READY)
 	$(BIN)/localspec bench guide --against transformers
 
-# Everything that can be measured here, in less than nine minutes, as a section of docs/measurements.md. On a machine
-# without .venv: PYTHONPATH=. python3 -m benchmarks.survey
+# Everything that can be measured here, in less than nine minutes, as a section for docs/measurements-archive.md. On a
+# machine without .venv: PYTHONPATH=. python3 -m benchmarks.survey
 measure: $(READY)
 	$(BIN)/python -m benchmarks.survey
 

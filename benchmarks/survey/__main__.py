@@ -1,4 +1,4 @@
-"""Everything that can be measured on this machine within a budget of time, as a dated section of docs/measurements.md.
+"""Everything that can be measured here within a budget of time, as a dated section for docs/measurements-archive.md.
 
 python -m benchmarks.survey, or `make measure`. It takes torch, transformers, safetensors and msgspec, and for four
 bits bitsandbytes; the CPU engine takes numba. What was not reached is listed as unmeasured, and has no figure.
@@ -32,7 +32,7 @@ from localspec.engine.transformers_faults import keep_offline
 
 BUDGET = 480  # seconds: with what cannot be stopped in the middle, less than nine minutes
 LEAST_SHARE = 0.03  # of the budget: with less left, a part is not begun
-DESCRIPTION = "Measure what this machine can show, within a budget of time, as a section of docs/measurements.md."
+DESCRIPTION = "Measure what this machine can show, within a budget of time, as a section for the archive."
 USUAL_SHAPES = {"cpu": ("llama-1b", "135m"), "cuda": ("llama2-7b", "llama-1b")}  # and where memory is short
 PATIENCE = 1.5  # shares that a part may take before it is stopped: some of every budget is left for the last
 BYTES = 12  # of memory to a weight: what all are made from, every format of ours, and transformers'
@@ -109,7 +109,7 @@ def attempt(title: str, run: Callable[[], str], clock: Clock, share: float) -> O
 
 
 def section(survey: Survey, outcomes: Sequence[Outcome], command: str, spent: float) -> str:
-    """A section as docs/measurements.md has them."""
+    """A section as docs/measurements-archive.md has them."""
     machine = describe_machine(survey.threads, survey.device)
     localspec, threads = machine.pop("localspec"), machine.pop("threads")
     found = installed()

@@ -225,7 +225,7 @@ class FloatLinears:
 
     def empty(self, outputs: int, inputs: int) -> Tensor:
         """An empty weight [outputs, inputs]. On a CPU a single row goes a third faster through float32 laid out by
-        inputs, and half as fast through bfloat16 (docs/measurements.md)."""
+        inputs, and half as fast through bfloat16 (docs/measurements-archive.md)."""
         if self.stream == torch.bfloat16:
             return torch.empty(outputs, inputs, dtype=self.stream, device=self.device)
         return torch.empty(inputs, outputs, dtype=self.stream, device=self.device).t()

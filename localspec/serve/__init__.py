@@ -1,1 +1,1 @@
-"""The OpenAI-compatible server: one engine, one answer at a time, for programs on this machine."""
+"""The OpenAI-compatible server: one engine, several answers at once, for programs on this machine."""

@@ -87,7 +87,8 @@ def test_int8_loses_less_than_a_hundredth_of_normal_weights():
 
 
 def test_int4_loses_less_than_nf4_does_of_normal_weights():
-    """nf4 in blocks of 64 loses 9.2 %, int4 8.05 % (docs/measurements.md); 262,144 weights settle it to 0.02 %."""
+    """nf4 in blocks of 64 loses 9.2 %, int4 8.05 % (docs/measurements-archive.md); 262,144 weights settle
+    it to 0.02 %."""
     weight = normal(256, 1024)
     assert relative_error(unpack(pack(weight, "int4"), "int4"), weight) < 0.0812
 
