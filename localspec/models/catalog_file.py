@@ -18,7 +18,7 @@ import msgspec
 from localspec.core import paths
 from localspec.core.errors import UPDATE, CatalogError
 from localspec.core.plain_file import plain
-from localspec.core.requests import MAX_DRAFT, SamplingOptions
+from localspec.core.requests import LEAST_CONTEXT, MAX_DRAFT, SamplingOptions
 from localspec.core.strict_toml import shallow
 from localspec.core.weight_formats import ListedFormat
 
@@ -33,7 +33,7 @@ OF_A_REPOSITORY = {"repo", "path", "file", "folding", "revision", "licence", "ga
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 Drafted = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
-Context = Annotated[int, msgspec.Meta(ge=2)]
+Context = Annotated[int, msgspec.Meta(ge=LEAST_CONTEXT)]
 Commit = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}$")]
 GgufPath = Annotated[str, msgspec.Meta(pattern=r"^(?!/)(?!.*(^|/)\.\.?(/|$))[^\\\x00-\x1f]{1,300}\.[gG][gG][uU][fF]$")]
 
