@@ -38,8 +38,6 @@ MAY_NAME_FORMATS = {
     "engine/cpu/kernels.py",
     "engine/cpu/linears.py",
     "engine/cpu/pack.py",
-    "engine/cpu/packer.py",
-    "engine/cpu/rows.py",
     "engine/linear.py",
     "models/prequantised/stored_format.py",
     "runtime/local_models.py",  # what a file's own header says
