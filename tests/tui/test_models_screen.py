@@ -400,6 +400,43 @@ async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(mo
         assert screen(stage).disk.model_list.has_focus
 
 
+async def test_after_a_search_that_failed_enter_searches_again_and_acts_on_no_row_of_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It loaded or downloaded the first row of the search before; without one it did nothing."""
+    away, waits = PullError("The hub has a problem of its own (status 503).", hint="Wait a minute."), Event()
+    hub = PacedHub(a_hub(AskSearch=[[SearchPage(ROWS)], [waits, away], [away], [SearchPage(ROWS[1:2])]]))
+    hub.install(monkeypatch)
+    async with models(tab="2") as stage:
+        await stage.sees("org/model")
+        screen(stage).hub.words.value = "huge"
+        await stage.until(lambda: len(hub.of(AskSearch)) == 2)
+        await stage.pilot.press("enter")
+        assert screen(stage).hub.words.has_focus, "nothing was found yet"
+        waits.set()
+        await stage.sees("The hub has a problem of its own (status 503). Enter tries again.")
+        await stage.until(lambda: len(hub.of(AskSearch)) == 3 and "org/model" not in stage.seen)
+        assert screen(stage).hub.words.has_focus
+        await stage.pilot.press("enter")
+        await stage.sees("org/huge")
+        await stage.until(lambda: screen(stage).hub.list.has_focus)
+        assert hub.of(AskSearch)[-1].request.words == "huge"
+        assert not hub.of(AskPull)
+
+
+async def test_of_a_search_whose_next_page_fails_the_rows_stay(monkeypatch: pytest.MonkeyPatch):
+    away = PullError("The hub stopped answering.", hint="Repeat the command.")
+    pages = [[SearchPage(ROWS, "page=2")], [away], [SearchPage((SearchRow("org/last", GB, "fits", FAIR, "", 1),))]]
+    hub = PacedHub(a_hub(AskSearch=pages)).install(monkeypatch)
+    async with models(tab="2") as stage:
+        await stage.sees("org/model")
+        await stage.pilot.press("tab", "end")
+        await stage.sees("The hub stopped answering. The last row tries again.", "org/model", "org/head")
+        await stage.pilot.press("home", "end")
+        await stage.sees("org/last")
+        assert [one.request.cursor for one in hub.of(AskSearch)] == ["", "page=2", "page=2"]
+
+
 @pytest.mark.slow
 async def test_a_complete_download_is_announced_once_and_over_no_question(monkeypatch: pytest.MonkeyPatch):
     """J, K and r change nothing of it; a question that is open at the end is answered first. After a deletion neither
