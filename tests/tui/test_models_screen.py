@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from localspec.core import paths
 from localspec.core.errors import PullError
+from localspec.hub.blobs import PART
 from localspec.hub.older import Older
 from localspec.hub.queue import Download, kept_downloads
 from localspec.hub.records import (
@@ -363,15 +364,30 @@ async def test_the_disk_is_looked_at_again_after_a_deletion_and_a_download(monke
         await stage.sees("disk 9.0 GB free")
 
 
+def link(repo: str, path: str, blob: str) -> None:
+    """A file of a commit, as a link to this blob."""
+    folder = hub_cache.kept(repo) / "snapshots" / ("a" * 40)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / path).symlink_to(f"../../blobs/{blob}")
+
+
 async def test_parts_are_not_deleted_where_a_version_downloaded_by_its_commit_would_go_too(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Such a version is on no branch; its repository's folder is deleted as a whole."""
+    """Such a version is on no branch; its repository's folder is deleted as a whole. Small files, which a download
+    links first, are no version."""
     for position, name in enumerate(("org/pinned", "org/parts"), 1):
         kept_downloads().put(name, Download(PullRequest(name), position, "paused", GB, 4 * GB))
-    (hub_cache.kept("org/pinned") / "snapshots" / ("a" * 40)).mkdir(parents=True)
+    for repo in ("org/pinned", "org/parts", "org/left"):
+        link(repo, "config.json", "b" * 40)
+    link("org/pinned", "pytorch_model.bin", "c" * 64)
+    for repo in ("org/pinned", "org/left"):
+        (hub_cache.kept(repo) / "blobs").mkdir()
+        (hub_cache.kept(repo) / "blobs" / f"{'d' * 64}{PART}").write_bytes(bytes(1_000_000))
     PacedHub(a_hub()).install(monkeypatch)
-    async with models(tab="3") as stage:
+    async with models() as stage:
+        await stage.sees("c deletes 1 MB of unfinished downloads: org/left (dropped; parts kept)")
+        await stage.pilot.press("3")
         await stage.sees("org/pinned")
         await stage.pilot.press("x")
         await stage.sees("Cancel it and keep the parts")
