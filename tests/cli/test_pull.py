@@ -488,6 +488,20 @@ def test_as_writes_no_layer_that_is_only_a_guess(hub: Install, localspec: Progra
     assert (table.draft.kind, table.draft.exit_layer, table.draft.source) == ("early-exit", None, "")
 
 
+def test_as_with_no_drafter_takes_away_the_one_that_an_earlier_pull_wrote(hub: Install, localspec: Program):
+    """Look-up needs no second model, and is what a model drafts with where models.toml says nothing. A pull that finds
+    no drafter leaves what is written."""
+    hub(drafted())
+    localspec("pull", "org/model", "--yes", "--as", "pair")
+    hub(a_plan())
+    localspec("pull", "org/model", "--yes", "--as", "pair")
+    assert (draft := Catalog.load().models["pair"].draft) is not None
+    assert draft.model == "org/small"
+    localspec("pull", "org/model", "--yes", "--as", "pair", "--draft", "none")
+    assert (draft := Catalog.load().models["pair"].draft) is not None
+    assert (draft.kind, draft.model) == ("lookup", None)
+
+
 def test_a_key_that_cannot_be_written_is_refused_before_the_download(hub: Install, localspec: Program):
     scripted = hub()
     code, _, err = localspec("pull", "org/model", "--yes", "--as", "qwen3:8b")

@@ -223,6 +223,16 @@ def test_a_target_and_a_drafter_that_was_named_are_one_pull_under_one_key(locals
     assert (code, json.loads(err.strip().splitlines()[-1])["draft_kind"]) == (0, "model")
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("hub")
+def test_a_key_whose_drafter_was_taken_away_drafts_by_look_up_alone(localspec: Program):
+    for draft, kind in (("org/small", "model"), ("none", "lookup")):
+        assert localspec("pull", LAYERSKIP, "--draft", draft, "--as", "two", "--yes")[0] == 0
+        options = ("--max-tokens", "8", "--temperature", "0", "--stats", "--device", "cpu", "--quant", "fp32")
+        _, _, err = localspec("run", "two", QUESTION, *options)
+        assert json.loads(err.strip().splitlines()[-1])["draft_kind"] == kind
+
+
 @pytest.mark.usefixtures("hub")
 def test_a_model_that_is_loaded_is_not_deleted(localspec: Program):
     import localspec as package
