@@ -18,6 +18,7 @@ from localspec.cli.download.record import ANSWERS
 from localspec.core import paths
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
+from localspec.hub import manifests
 from localspec.hub.process import HubProcess
 from localspec.hub.pulls import unfinished
 from localspec.hub.records import (
@@ -163,6 +164,7 @@ def test_a_file_that_went_bad_is_named_and_fetched_again_alone(hub: FakeHub, loc
     hub.forget()
     assert localspec("verify-files", LAYERSKIP, "--fetch")[0] == 0
     assert len(hub.seen("cdn")) == 1, "the rest was right"
+    assert manifests.is_of_a_branch(LAYERSKIP, folder.name), "a later pull makes it an older version"
     assert localspec("verify-files", LAYERSKIP)[0] == 0
 
 

@@ -24,9 +24,8 @@ from localspec.hub.records import Progress, Pulled, PullPlan
 from localspec.models.catalog import Catalog
 
 
-def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> int:
-    """Pulls what was asked for; the exit code. `repairs`: files of a model that is on this machine, which needs no
-    other yes."""
+def pull(asked: Asked, *, background: bool = False) -> int:
+    """Pulls what was asked for; the exit code."""
     with TransferBar() as bar, HubProcess() as hub:
         show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes)
         try:
@@ -36,7 +35,7 @@ def pull(asked: Asked, *, background: bool = False, repairs: bool = False) -> in
             if asked.dry_run:
                 return session.planned_code(plan)
             session.check(plan)
-            if not repairs:
+            if not asked.request.repairs:
                 session.agree(plan, asked, show)
             if background and plan.bytes_left:
                 return in_background.detach(asked, plan)

@@ -222,7 +222,7 @@ class Library:
             from localspec.hub.records import PullRequest
 
             mend(found)
-            self.downloads.queue.add(PullRequest(model.origin.repo, model.origin.commit, draft="none"))
+            self.downloads.queue.add(PullRequest(model.origin.repo, model.origin.commit, draft="none", repairs=True))
 
     # --- pages
 
