@@ -232,6 +232,15 @@ def test_waiting_looks_again_and_goes_on_when_the_gate_opens(
     assert [type(each) for each in scripted.asked] == [AskPull, AskPull, AskPull, Go]
 
 
+def test_a_wait_that_would_end_in_a_question_needs_a_terminal(hub: Install, localspec: Program):
+    """Said before the wait, and not after days of it."""
+    scripted = hub(a_plan(gated(a_repository(LAYERSKIP), "awaiting"), fit=None))
+    code, out, err = localspec("pull", LAYERSKIP, "--wait")
+    assert (code, out, scripted.asked) == (2, "", [])
+    assert "Not a terminal" in err
+    assert "Add --yes." in err
+
+
 AWAY = (
     HubAway("The hub has a problem of its own (status 503).", hint="Wait a minute."),
     HubAway("There is no route to the hub.", hint="Check the connection."),
