@@ -596,6 +596,33 @@ def test_a_second_terminal_shows_the_first_ones_download_and_fetches_nothing_twi
     assert out.endswith("Ready. localspec chat org/model\n")
 
 
+@pytest.mark.parametrize("json_too", [(), ("--json",)])
+def test_in_the_background_nothing_waits_for_another_localspec(
+    json_too: tuple[str, ...], hub: Install, localspec: Program
+):
+    """It watched the other download until its end."""
+    first = PullRecord("org/model").take()
+    assert first is not None
+    scripted = hub()
+    code, _, err = localspec("pull", "org/model", "--yes", "--background", *json_too)
+    first.close()
+    assert (code, scripted.asked) == (2, [])
+    assert "Another localspec is downloading org/model: nothing was started." in err
+    assert "See how far it is: localspec pull org/model" in err
+
+
+def test_before_the_background_a_wait_is_in_this_terminal_and_says_so(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(session, "sleep", lambda _: None)
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: SimpleNamespace(pid=os.getppid()))
+    hub(a_plan(gated(a_repository(), "awaiting"), fit=None), a_plan())
+    code, out, err = localspec("pull", "org/model", "--yes", "--background", "--wait")
+    assert (code, "Downloading in the background." in out) == (0, True)
+    waits = "Waiting in this terminal: access is checked every 10 minutes, then it downloads in the background."
+    assert waits in " ".join(err.split())
+
+
 def test_in_the_background_it_is_listed_from_the_moment_that_the_command_ends(
     hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):

@@ -27,9 +27,11 @@ from localspec.models.catalog import Catalog
 def pull(asked: Asked, *, background: bool = False) -> int:
     """Pulls what was asked for; the exit code."""
     with TransferBar() as bar, HubProcess() as hub:
-        show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes)
+        show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes, background=background)
         try:
             agree_to_key(asked)
+            if background and not asked.dry_run:
+                in_background.refuse_taken(asked)
             in_background.watch_another(asked, show)
             plan = session.planned(hub, asked, show)
             if asked.dry_run:
