@@ -162,7 +162,7 @@ class HubTab(Vertical):
                 self.take_pair(message.question.request, found)
             case PullPlan() as plan if isinstance(message.question, AskPull):
                 self.take_plan(message.question.request, plan)
-            case Progress() as progress:
+            case Progress() as progress if progress.repo:
                 self.state.wait(f"{one_line(progress.repo)}: {STAGES[progress.stage]}…")
             case LocalspecError() as fault:
                 self.fail(message.question, fault)
