@@ -252,6 +252,23 @@ async def test_the_queue_is_there_after_a_restart_paused_and_is_kept_in_order(mo
     ]
 
 
+async def test_the_cursor_goes_to_the_neighbour_of_a_download_that_was_dropped(monkeypatch: pytest.MonkeyPatch):
+    """It jumped to the first row, where the next key did what was meant for another."""
+    for position, name in enumerate(("org/one", "org/two", "org/three", "org/four"), 1):
+        kept_downloads().put(name, Download(PullRequest(name), position, "paused"))
+    PacedHub(a_hub()).install(monkeypatch)
+    async with models(tab="3") as stage:
+        await stage.sees("org/four")
+        tab = screen(stage).downloads
+        await stage.pilot.press("down", "down")
+        for left, neighbour in (("one two four", "org/four"), ("one two", "org/two")):
+            await stage.pilot.press("x")
+            rows = [f"org/{name}" for name in left.split()]
+            await stage.until(lambda: [item.request.repo for item in tab.items] == rows)  # noqa: B023 - awaited here
+            assert tab.item is not None
+            assert tab.item.request.repo == neighbour
+
+
 @pytest.mark.slow
 async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_the_next_nor_the_chat(
     monkeypatch: pytest.MonkeyPatch,
