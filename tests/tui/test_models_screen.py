@@ -381,6 +381,24 @@ async def test_the_disk_is_looked_at_again_after_a_deletion_and_a_download(monke
         await stage.sees("disk 9.0 GB free")
 
 
+async def test_what_is_free_is_looked_at_again_while_the_screen_is_shown_also_under_a_question(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A download or another program takes some."""
+    free = ["disk 10.0 GB free"]
+    monkeypatch.setattr("localspec.tui.control.library.Library.free_words", lambda _: free[0])
+    monkeypatch.setattr(models_screen, "FREE_SECONDS", 0.05)
+    PacedHub(a_hub(AskDelete=[[DeletePlan(("org/cached",), 4 * GB)]])).install(monkeypatch)
+    async with models() as stage:
+        await stage.sees("disk 10.0 GB free")
+        free[0] = "disk 9.0 GB free"
+        await stage.sees("disk 9.0 GB free")
+        await stage.pilot.press("down", "x")
+        await stage.sees("Delete org/cached?")
+        free[0] = "disk 8.0 GB free"
+        await stage.until(lambda: screen_below(stage).strip.free == "disk 8.0 GB free")
+
+
 def link(repo: str, path: str, blob: str) -> None:
     """A file of a commit, as a link to this blob."""
     folder = hub_cache.kept(repo) / "snapshots" / ("a" * 40)

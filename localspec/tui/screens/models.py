@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from localspec.runtime.local_models import Shelved
     from localspec.tui.control.formats import FormatList
 
+FREE_SECONDS = 3.0  # between two looks at what memory and disk are free: other programs take some, too
 LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: another program may fetch, too
 KEYS: dict[Tab | Literal["words"], str] = {
     "disk": "Enter loads · Tab drafters · {disk.formats} formats · {models.close} closes · {disk.delete} delete "
@@ -85,6 +86,7 @@ class ModelsScreen(Screen[Pick | None]):
         self.look_at_free()
         self.look()
         self.set_interval(LOOK_SECONDS, self.look)
+        self.set_interval(FREE_SECONDS, self.renew_free)
 
     # --- tabs
 
@@ -138,6 +140,16 @@ class ModelsScreen(Screen[Pick | None]):
     def show_free(self, free: str, leftovers: str) -> None:
         self.strip.free = free
         self.disk.show_leftovers(with_keys(self, f"{{disk.clean}} deletes {leftovers}") if leftovers else "")
+
+    def renew_free(self) -> None:
+        """Show what memory and disk are free now."""
+        self.run_worker(self.read_free_alone, thread=True, exit_on_error=False, exclusive=True, group="free now")
+
+    def read_free_alone(self) -> None:
+        """Runs in a thread."""
+        worker, free = get_current_worker(), self.shelf.free()
+        if not worker.is_cancelled:
+            self.app.call_from_thread(setattr, self.strip, "free", free)
 
     def look(self) -> None:
         """See whether another program has fetched a model."""
