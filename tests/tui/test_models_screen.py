@@ -46,6 +46,7 @@ from localspec.tui.panels import hub_tab
 from localspec.tui.screens import dialog
 from localspec.tui.screens import models as models_screen
 from localspec.tui.screens.dialog import Dialog, Reply
+from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.models import ModelsScreen
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.paced_hub import PacedHub
@@ -552,6 +553,31 @@ async def test_the_search_has_the_focus_whenever_its_tab_is_opened(monkeypatch: 
             await stage.pilot.press("1", "2")
         await stage.pilot.press(*"sgd")
         assert screen(stage).hub.words.value == "sgd"
+
+
+async def test_the_files_of_a_gguf_repository_are_listed_with_their_sizes(monkeypatch: pytest.MonkeyPatch):
+    """As `localspec pull` lists them."""
+    variants = a_fit("Q4_1", word="fits", num_bytes=600_000_000), a_fit("F16", word="too large", num_bytes=21 * GB)
+    PacedHub(a_hub(AskPull=[[a_plan(a_repository(files=()), fit=None, variants=variants)]])).install(monkeypatch)
+    async with models(tab="2") as stage:
+        await stage.sees("org/model")
+        await stage.pilot.press("tab", "enter")
+        await stage.sees("It has several models.", "Q4_1   600 MB  fits", "F16   21.0 GB  too large")
+
+
+async def test_the_key_for_help_lists_the_keys_of_this_screen_and_closes_the_list_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Also from the field that words are typed in."""
+    PacedHub(a_hub()).install(monkeypatch)
+    async with models(size=(120, 220)) as stage:
+        for way, does in (("1", "Weight formats"), ("ctrl+pagedown", "Close"), ("tab", "Only what fits")):
+            await stage.pilot.press(way, "f1")
+            await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
+            await stage.sees("At a message, with an empty prompt")
+            assert does in stage.seen.partition("At a message, with an empty prompt")[0]
+            await stage.pilot.press("f1")
+            await stage.until(lambda: isinstance(stage.app.screen, ModelsScreen))
 
 
 async def test_what_is_here_already_is_loaded_instead_of_downloaded(monkeypatch: pytest.MonkeyPatch):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
@@ -21,7 +21,7 @@ from textual.worker import get_current_worker
 from localspec.models import hub_cache
 from localspec.tui.control.downloads import Planned
 from localspec.tui.control.library import Library
-from localspec.tui.keys.key_names import with_keys
+from localspec.tui.keys.key_names import keys_of, with_keys
 from localspec.tui.keys.models_keys import SCREEN_KEYS
 from localspec.tui.panels.disk_tab import OnDisk, Pick
 from localspec.tui.panels.downloads_tab import DownloadsTab
@@ -113,6 +113,14 @@ class ModelsScreen(Screen[Pick | None]):
 
     def action_close(self) -> None:
         self.dismiss(None)
+
+    def on_key(self, event: events.Key) -> None:
+        """The chat's key for help is this screen's, too."""
+        if event.key in keys_of(self, "help"):
+            from localspec.tui.screens.help import HelpScreen, active_keys
+
+            event.stop()
+            self.app.push_screen(HelpScreen(active_keys(self)))
 
     # --- what changes while it is open
 
