@@ -31,7 +31,7 @@ def verify(model: str, *, fetch: bool, as_json: bool) -> int:
     repo, commit = hub_cache.fetched_from(path)
     if repo and (fetch or (not as_json and wanted(found))):
         variant = "" if path.is_dir() else path.name
-        return fetch_again(found, PullRequest(repo, commit, variant, draft="none"), as_json=as_json)
+        return fetch_again(found, PullRequest(repo, commit, variant, draft="none", repairs=True), as_json=as_json)
     hint = f"Fetch only these files again: localspec verify-files {model} --fetch" if repo else "Fetch the model again."
     raise PullError(f"{found.bad_words}.", hint=hint)
 
@@ -57,4 +57,4 @@ def fetch_again(found: FilesVerified, request: PullRequest, *, as_json: bool) ->
     from localspec.cli.download.request import RequestedPull
 
     mend(found)
-    return pull(RequestedPull(request.repo, request, yes=True, json=as_json), repairs=True)
+    return pull(RequestedPull(request.repo, request, yes=True, json=as_json))

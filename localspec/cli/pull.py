@@ -49,11 +49,14 @@ def pull(model: str | None, as_json: bool, background: bool, stop: bool, **given
     from localspec.cli.download.command import pull as run
     from localspec.cli.download.request import asked_for
     from localspec.cli.download.unfinished_pulls import go_on
+    from localspec.cli.questions import interactive
 
     if stop:
         return in_background.stop(named(model))
     if as_json and not (given["yes"] or given["dry_run"]):
         raise UsageError("--json asks no questions.", hint="Add --yes to download, or --dry-run to only see the plan.")
+    if given["wait"] and not (given["yes"] or given["dry_run"] or interactive()):
+        raise UsageError("Not a terminal: the download could not be asked about after the wait.", hint="Add --yes.")
     if model is None:
         return go_on(yes=bool(given["yes"]), dry_run=bool(given["dry_run"]), as_json=as_json)
     return run(asked_for(model, given, as_json=as_json), background=background)

@@ -6,7 +6,7 @@ All of it is a stranger's, so types are checked and sizes bounded here; every wa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Literal, TypeVar  # Any: the library's client is httpx's or httpx2's; a card's fields
@@ -17,6 +17,7 @@ import msgspec
 from localspec.core.errors import AccessDenied, CheckpointError, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.version import __version__
+from localspec.hub.disconnects import PASSING
 from localspec.hub.environment import ENDPOINT
 from localspec.hub.faults import AGAIN, hub_faults
 from localspec.hub.gates import GATED
@@ -24,6 +25,7 @@ from localspec.hub.login import Login
 
 SECONDS = 10.0  # without a byte
 ANSWER_SECONDS = 20.0  # for a whole answer of JSON
+WAITS = (0.5, 1.0, 2.0)  # before a hub is asked again that had a fault which passes
 HEARD_SECONDS = 1.0  # between two signs that bytes arrive
 MAX_JSON_BYTES = 64 << 20
 T = TypeVar("T")
@@ -109,7 +111,8 @@ class Who(msgspec.Struct, frozen=True):
 
 class Client:
     """Asks one hub, with one login; several threads may. `seconds`: how long it waits for a byte; `answer_seconds`: for
-    a whole answer of JSON. `heard` is called now and then while bytes arrive."""
+    a whole answer of JSON; `waits`: before each new try. `heard` is called now and then while bytes arrive, and before
+    a wait."""
 
     def __init__(
         self,
@@ -118,12 +121,13 @@ class Client:
         *,
         seconds: float = SECONDS,
         answer_seconds: float = ANSWER_SECONDS,
+        waits: Sequence[float] = WAITS,
         heard: Callable[[], None] = lambda: None,
     ) -> None:
         from huggingface_hub.utils import build_hf_headers
 
         self.endpoint, self.login = endpoint.rstrip("/"), login or Login()
-        self._seconds, self._answer_seconds = seconds, answer_seconds
+        self._seconds, self._answer_seconds, self._waits = seconds, answer_seconds, waits
         self._headers = build_hf_headers(
             token=self.login.token or False, library_name="localspec", library_version=__version__
         )
@@ -220,16 +224,30 @@ class Client:
 
     @contextmanager
     def _open(self, path: str, what: str, headers: Mapping[str, str] | None = None) -> Iterator[Any]:
-        """An answer whose body is not read yet. Redirects are followed; the library's client sends the token to no
-        other host."""
+        """An answer whose body is not read yet; a hub with a fault that passes is asked again, within the time for a
+        whole answer. Redirects are followed; the library's client sends the token to no other host."""
         from huggingface_hub.utils import get_session
 
-        asked = {**self._headers, **(headers or {})}
-        with (
-            hub_faults(what),
-            get_session().stream("GET", f"{self.endpoint}{path}", headers=asked, timeout=self._seconds) as response,
-        ):
-            yield response
+        asked, ends = {**self._headers, **(headers or {})}, time.monotonic() + self._answer_seconds
+        with hub_faults(what):
+            for wait in (*self._waits, None):
+                with get_session().stream(
+                    "GET", f"{self.endpoint}{path}", headers=asked, timeout=self._seconds
+                ) as response:
+                    pause = pause_after(response, wait)
+                    if pause is None or time.monotonic() + pause > ends:
+                        yield response
+                        return
+                self._heard()
+                time.sleep(pause)
+
+
+def pause_after(response: Any, wait: float | None) -> float | None:
+    """Seconds until it is asked again, at least those that the hub names; None where this is its answer."""
+    if wait is None or response.status_code not in PASSING:
+        return None
+    named = response.headers.get("Retry-After", "")
+    return max(wait, float(named)) if named.isdecimal() else wait
 
 
 def raise_for_status(response: Any) -> None:

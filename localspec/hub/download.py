@@ -60,7 +60,7 @@ def fetch_one(
         checked = transfer.checked
     pulls.finish(repository)
     remember(repository.repo, repository.licence)
-    manifests.remember(repository)
+    manifests.remember(repository, repairs=request.repairs)
     manifests.replaced(repository.repo, before)
     folder = blobs.snapshot_dir(repository.repo, repository.commit)
     fetched = Fetched(repository.repo, repository.commit, str(folder), repository.num_bytes, checked)

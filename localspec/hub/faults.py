@@ -23,6 +23,7 @@ from localspec.core.errors import (
     first_line,
 )
 from localspec.core.sanitize import one_line
+from localspec.hub.login import given_by, given_token, saved_token
 
 AGAIN = "Repeat the command: progress is kept."
 LATER = f"Wait a minute. {AGAIN}"
@@ -140,7 +141,17 @@ def error_for(fault: BaseException, what: str) -> LocalspecError:
 
 
 def meant(found: Meaning, subject: str) -> LocalspecError:
-    return found.kind(found.message.format(subject), hint=found.hint.format(subject))
+    hint = login_hint() if found is BAD_LOGIN else found.hint.format(subject)
+    return found.kind(found.message.format(subject), hint=hint)
+
+
+def login_hint() -> str:
+    """What to do about a login that is refused: another one may be saved, and a variable comes first."""
+    if not (name := given_by()):
+        return LOG_IN
+    if saved_token() not in ("", given_token()):
+        return f"{name} overrides the saved login. To use that one: unset {name}"
+    return f"{name} is used. Set another token there, or unset {name} and log in: hf auth login"
 
 
 def by_status(fault: BaseException, subject: str) -> LocalspecError:

@@ -37,7 +37,12 @@ def read_login() -> Login:
 
 def given_token() -> str:
     """The token in the environment; "" for none."""
-    return next((token for name in VARIABLES if (token := os.environ.get(name, "").strip())), "")
+    return os.environ.get(given_by(), "").strip()
+
+
+def given_by() -> str:
+    """The variable that gives the token; "" for none."""
+    return next((name for name in VARIABLES if os.environ.get(name, "").strip()), "")
 
 
 def saved_token() -> str:

@@ -32,12 +32,14 @@ class Manifest(Record, frozen=True):
 MANIFEST = msgspec.json.Decoder(Manifest)
 
 
-def remember(repository: Repository) -> None:
-    """Notes that all its files are here."""
+def remember(repository: Repository, *, repairs: bool = False) -> None:
+    """Notes that all its files are here. `repairs`: they were before, and stay for the reason that is known; for
+    another program's commit its branch decides."""
     repo, commit = repository.repo, repository.commit
-    before = read(repo, commit) or Manifest((), by_commit=False)
+    before = read(repo, commit) or Manifest((), by_commit=repairs and hub_cache.commit_of(repo) != commit)
     names = sorted({*before.files, *(file.path for file in repository.files)})
-    write(repo, commit, Manifest(tuple(names), before.by_commit or repository.revision == commit))
+    asked_by_commit = repository.revision == commit and not repairs
+    write(repo, commit, Manifest(tuple(names), before.by_commit or asked_by_commit))
 
 
 def replaced(repo: str, commit: str) -> None:

@@ -19,8 +19,6 @@ from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import ModelTable
 from localspec.runtime.load_marks import is_loaded
 
-WEIGHTS = (".safetensors", ".gguf")
-
 
 class Older(Record, frozen=True):
     """Older commits of a repository, and the bytes that only they use."""
@@ -90,7 +88,7 @@ def named_in(table: ModelTable) -> Iterator[str]:
 
 
 def has_weights(folder: Path) -> bool:
-    return any(path.suffix in WEIGHTS and path.exists() for path in folder.rglob("*"))
+    return any(path.suffix in hub_cache.WEIGHTS and path.exists() for path in folder.rglob("*"))
 
 
 def only_used_by(repo: str, commits: Iterable[str]) -> dict[Path, int]:

@@ -120,7 +120,8 @@ class Meanwhile(Record, frozen=True):
 
 class PullRequest(Record, frozen=True):
     """A repository to fetch. `revision`: a branch, tag or commit, "" for main. `variant`: of a GGUF repository, a
-    quantisation ("Q4_K_M") or a file. `draft`: "auto", "none" or a repository. `key`: the name in models.toml."""
+    quantisation ("Q4_K_M") or a file. `draft`: "auto", "none" or a repository. `key`: the name in models.toml.
+    `repairs`: only files of a commit that is here, which was agreed to before, whatever named it."""
 
     repo: str
     revision: str = ""
@@ -129,6 +130,7 @@ class PullRequest(Record, frozen=True):
     key: str = ""
     weights: WeightOptions = WeightOptions()
     xet: bool = False
+    repairs: bool = False
 
     @property
     def name(self) -> str:

@@ -12,6 +12,7 @@ REPOSITORY = re.compile(r"[\w.-]{1,96}(/[\w.-]{1,96})?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 REVISION = re.compile(r"[\w][\w.-]*(/[\w][\w.-]*)*")
 MODELS, MAIN = "models--", "main"
+WEIGHTS = (".safetensors", ".gguf")
 SHORT_COMMIT = 7  # letters of a commit that are shown, as git shows them
 
 
@@ -50,12 +51,18 @@ def snapshot(name: str, commit: str | None = None) -> Path | None:
     return files if COMMIT.fullmatch(commit) and files.is_dir() else None
 
 
-def has_commit(repository: str) -> bool:
-    """Whether files of any commit of a repository are here. One that was downloaded by its commit is on no branch."""
-    try:
-        return bool(os.listdir(kept(repository) / "snapshots"))
-    except OSError:
+def has_version(repository: str) -> bool:
+    """Whether more of any commit of a repository is linked than a download links before its weights: small files, which
+    git itself keeps. A commit that was downloaded by its hash is on no branch."""
+    linked = (kept(repository) / "snapshots").rglob("*")
+    return any(not is_begun_with(path) for path in linked if path.is_symlink() or not path.is_dir())
+
+
+def is_begun_with(path: Path) -> bool:
+    """Whether this is a link to a file that git keeps, and not weights."""
+    if path.suffix in WEIGHTS or not path.is_symlink():
         return False
+    return bool(COMMIT.fullmatch(os.path.basename(os.readlink(path))))  # git names files and commits by the same hash
 
 
 def kept(repository: str) -> Path:

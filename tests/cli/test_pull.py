@@ -234,6 +234,15 @@ def test_waiting_looks_again_and_goes_on_when_the_gate_opens(
     assert [type(each) for each in scripted.asked] == [AskPull, AskPull, AskPull, Go]
 
 
+def test_a_wait_that_would_end_in_a_question_needs_a_terminal(hub: Install, localspec: Program):
+    """Said before the wait, and not after days of it."""
+    scripted = hub(a_plan(gated(a_repository(LAYERSKIP), "awaiting"), fit=None))
+    code, out, err = localspec("pull", LAYERSKIP, "--wait")
+    assert (code, out, scripted.asked) == (2, "", [])
+    assert "Not a terminal" in err
+    assert "Add --yes." in err
+
+
 AWAY = (
     HubAway("The hub has a problem of its own (status 503).", hint="Wait a minute."),
     HubAway("There is no route to the hub.", hint="Check the connection."),
@@ -490,6 +499,20 @@ def test_as_writes_no_layer_that_is_only_a_guess(hub: Install, localspec: Progra
     assert (table.draft.kind, table.draft.exit_layer, table.draft.source) == ("early-exit", None, "")
 
 
+def test_as_with_no_drafter_takes_away_the_one_that_an_earlier_pull_wrote(hub: Install, localspec: Program):
+    """Look-up needs no second model, and is what a model drafts with where models.toml says nothing. A pull that finds
+    no drafter leaves what is written."""
+    hub(drafted())
+    localspec("pull", "org/model", "--yes", "--as", "pair")
+    hub(a_plan())
+    localspec("pull", "org/model", "--yes", "--as", "pair")
+    assert (draft := Catalog.load().models["pair"].draft) is not None
+    assert draft.model == "org/small"
+    localspec("pull", "org/model", "--yes", "--as", "pair", "--draft", "none")
+    assert (draft := Catalog.load().models["pair"].draft) is not None
+    assert (draft.kind, draft.model) == ("lookup", None)
+
+
 def test_a_key_that_cannot_be_written_is_refused_before_the_download(hub: Install, localspec: Program):
     scripted = hub()
     code, _, err = localspec("pull", "org/model", "--yes", "--as", "qwen3:8b")
@@ -573,6 +596,33 @@ def test_a_second_terminal_shows_the_first_ones_download_and_fetches_nothing_twi
     assert "Another localspec is downloading org/model." in err
     assert "downloading 70 %: 3.0 of 4.0 GB, org/model\n" in err
     assert out.endswith("Ready. localspec chat org/model\n")
+
+
+@pytest.mark.parametrize("json_too", [(), ("--json",)])
+def test_in_the_background_nothing_waits_for_another_localspec(
+    json_too: tuple[str, ...], hub: Install, localspec: Program
+):
+    """It watched the other download until its end."""
+    first = PullRecord("org/model").take()
+    assert first is not None
+    scripted = hub()
+    code, _, err = localspec("pull", "org/model", "--yes", "--background", *json_too)
+    first.close()
+    assert (code, scripted.asked) == (2, [])
+    assert "Another localspec is downloading org/model: nothing was started." in err
+    assert "See how far it is: localspec pull org/model" in err
+
+
+def test_before_the_background_a_wait_is_in_this_terminal_and_says_so(
+    hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(session, "sleep", lambda _: None)
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: SimpleNamespace(pid=os.getppid()))
+    hub(a_plan(gated(a_repository(), "awaiting"), fit=None), a_plan())
+    code, out, err = localspec("pull", "org/model", "--yes", "--background", "--wait")
+    assert (code, "Downloading in the background." in out) == (0, True)
+    waits = "Waiting in this terminal: access is checked every 10 minutes, then it downloads in the background."
+    assert waits in " ".join(err.split())
 
 
 def test_in_the_background_it_is_listed_from_the_moment_that_the_command_ends(

@@ -215,7 +215,7 @@ def test_what_stopped_before_a_byte_came_keeps_nothing(
 
     monkeypatch.setattr(session, "sleep", interrupted)
     hub(a_plan(gated(a_repository(), "awaiting"), fit=None))
-    code, _, err = localspec("pull", "org/model", "--wait")
+    code, _, err = localspec("pull", "org/model", "--wait", "--yes")
     assert (code, err.endswith("Stopped. Go on: localspec pull org/model --wait\n")) == (130, True)
 
 

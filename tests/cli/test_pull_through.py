@@ -18,6 +18,7 @@ from localspec.cli.download.record import ANSWERS
 from localspec.core import paths
 from localspec.engine.cpu import program
 from localspec.engine.cpu.isa import choose
+from localspec.hub import manifests
 from localspec.hub.process import HubProcess
 from localspec.hub.pulls import unfinished
 from localspec.hub.records import (
@@ -163,6 +164,7 @@ def test_a_file_that_went_bad_is_named_and_fetched_again_alone(hub: FakeHub, loc
     hub.forget()
     assert localspec("verify-files", LAYERSKIP, "--fetch")[0] == 0
     assert len(hub.seen("cdn")) == 1, "the rest was right"
+    assert manifests.is_of_a_branch(LAYERSKIP, folder.name), "a later pull makes it an older version"
     assert localspec("verify-files", LAYERSKIP)[0] == 0
 
 
@@ -222,6 +224,16 @@ def test_a_target_and_a_drafter_that_was_named_are_one_pull_under_one_key(locals
     options = ("--max-tokens", "8", "--temperature", "0", "--stats", "--device", "cpu", "--quant", "fp32")
     code, _, err = localspec("run", "two", QUESTION, *options)
     assert (code, json.loads(err.strip().splitlines()[-1])["draft_kind"]) == (0, "model")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("hub")
+def test_a_key_whose_drafter_was_taken_away_drafts_by_look_up_alone(localspec: Program):
+    for draft, kind in (("org/small", "model"), ("none", "lookup")):
+        assert localspec("pull", LAYERSKIP, "--draft", draft, "--as", "two", "--yes")[0] == 0
+        options = ("--max-tokens", "8", "--temperature", "0", "--stats", "--device", "cpu", "--quant", "fp32")
+        _, _, err = localspec("run", "two", QUESTION, *options)
+        assert json.loads(err.strip().splitlines()[-1])["draft_kind"] == kind
 
 
 @pytest.mark.usefixtures("hub")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from localspec.core.errors import AccessDenied, CheckpointError, PullError
+from localspec.core.errors import AccessDenied, CheckpointError, HubAway, PullError
 from localspec.hub.client import Client
 from localspec.hub.login import Login, read_login
 from tests.support.fake_hub import Account, Answer, Cut, FakeHub, refused
@@ -104,6 +106,34 @@ def test_a_hub_in_trouble_is_a_sentence(status: int):
         hub.always("info", refused(status, "busy"))
         with pytest.raises(PullError, match="too many requests" if status == 429 else f"status {status}"):
             client_of(hub).info("org/guide")
+
+
+@pytest.mark.parametrize("kind", ["info", "auth-check", "search", "resolve", "cdn"])
+def test_a_fault_that_passes_is_asked_again(kind: str):
+    """As during a download. What the hub names as its wait is waited for."""
+    with FakeHub(pushed := guide(), account=Account()) as hub:
+        client = client_of(hub)
+        hub.instead(kind, refused(503, "busy"), Answer(429, {"Retry-After": "1"}))  # type: ignore[arg-type]
+        began = time.monotonic()
+        match kind:
+            case "info":
+                assert client.info("org/guide").sha == pushed.commit
+            case "auth-check":
+                assert client.may_read("org/guide").status == 200
+            case "search":
+                assert client.search("search=guide").rows
+            case _:
+                assert client.read_range("org/guide", pushed.commit, WEIGHTS, 0, 10)
+        assert time.monotonic() - began >= 1
+        assert len(hub.seen(kind)) == 3  # type: ignore[arg-type]
+
+
+def test_a_wait_beyond_the_time_for_an_answer_is_not_waited_for():
+    with FakeHub(guide()) as hub:
+        hub.always("info", Answer(429, {"Retry-After": "60"}))
+        with pytest.raises(HubAway, match="too many requests"):
+            client_of(hub).info("org/guide")
+        assert len(hub.seen("info")) == 1
 
 
 def test_no_hub_at_all_is_no_route():

@@ -167,6 +167,29 @@ def test_a_version_that_was_pulled_by_its_commit_is_never_older(hub: FakeHub):
     assert disk_bytes() == before
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["pulled", "another program's"])
+def test_a_version_whose_files_were_fetched_again_is_older_as_before(hub: FakeHub, is_known: bool):
+    """`verify-files --fetch` asks for the commit that is here, which pins nothing."""
+    pulled(a_plan(MODEL))
+    if not is_known:
+        manifests.forget(NAME)
+    (blobs.snapshot_dir(NAME, MODEL.commit) / "model.safetensors").unlink()
+    for _ in fetch(a_plan(MODEL, revision=MODEL.commit), PullRequest(NAME, MODEL.commit, repairs=True), PATIENT):
+        pass
+    hub.push(NEWER)
+    pulled(a_plan(NEWER))
+    assert older_of(NAME).commits == (MODEL.commit,)
+
+
+def test_a_pinned_version_whose_files_were_fetched_again_stays_pinned(hub: FakeHub):
+    pulled(a_plan(MODEL, revision=MODEL.commit))
+    for _ in fetch(a_plan(MODEL, revision=MODEL.commit), PullRequest(NAME, MODEL.commit, repairs=True), PATIENT):
+        pass
+    hub.push(NEWER)
+    pulled(a_plan(NEWER))
+    assert older() == ()
+
+
 @pytest.mark.parametrize(
     "table", ["revision = '{}'", "[models.x.draft]\nkind = 'model'\nmodel = 'org/model@{}'"], ids=["model", "drafter"]
 )

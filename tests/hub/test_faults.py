@@ -6,6 +6,7 @@ import errno
 import json
 import socket
 import ssl
+from pathlib import Path
 from types import SimpleNamespace
 
 import httpx2
@@ -23,6 +24,7 @@ from localspec.core.errors import (
     UsageError,
 )
 from localspec.hub.faults import BY_NAME, error_for, hub_faults
+from localspec.hub.login import VARIABLES
 
 KINDS = {
     "GatedRepoError": AccessDenied,
@@ -93,6 +95,30 @@ def test_an_answer_without_a_code_is_judged_by_its_status(status: int, kind: typ
     found = error_for(made(errors.HfHubHTTPError, status=status, message="no scope."), "org/model")
     assert type(found) is kind
     assert words in found.message
+
+
+@pytest.mark.parametrize(
+    ("variable", "saved", "hint"),
+    [
+        ("", "hf_saved", "Log in: hf auth login"),
+        ("HF_TOKEN", "hf_saved", "HF_TOKEN overrides the saved login. To use that one: unset HF_TOKEN"),
+        ("HF_TOKEN", "", "HF_TOKEN is used. Set another token there, or unset HF_TOKEN and log in: hf auth login"),
+        ("HUGGING_FACE_HUB_TOKEN", "hf_saved", "To use that one: unset HUGGING_FACE_HUB_TOKEN"),
+    ],
+)
+def test_a_refused_login_says_where_it_comes_from(
+    variable: str, saved: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Logging in again changes nothing while a variable gives the token."""
+    (tmp_path / "token").write_text(saved)
+    monkeypatch.setenv("HF_TOKEN_PATH", str(tmp_path / "token"))
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    if variable:
+        monkeypatch.setenv(variable, SECRET)
+    found = error_for(made(errors.HfHubHTTPError, status=401), "org/model")
+    assert hint in found.hint
+    assert SECRET not in str(found)
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,16 @@ from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import open_snapshot
 from localspec.models.template_choice import template_of
 from tests.support.fake_hub import HANG, Account, Answer, FakeHub, FakeRepository
-from tests.support.hub_clients import GUIDE, client_of, guide, guide_draft, in_cache, in_shards, small_model
+from tests.support.hub_clients import (
+    GUIDE,
+    WAITS,
+    client_of,
+    guide,
+    guide_draft,
+    in_cache,
+    in_shards,
+    small_model,
+)
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("online")]
 LAYERSKIP = "facebook/layerskip-llama2-7B"
@@ -271,13 +280,15 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_while_a_drafter_is_looked_for_is_none_with_the_reason(tmp_path: Path, fault: str):
-    """The plan is whole but for that."""
+    """The plan is whole but for that, and one repository is asked about: the next would fare no better."""
     kind, answer, words = FAULTS[fault]
+    tries = 1 if answer is HANG else 1 + len(WAITS)
     with FakeHub(guide(FAMILY), *(guide_draft(f"org/Guide-{number}") for number in range(3))) as hub:
         before = {"search": 0, "info": 2}[kind]  # the target is asked about for the plan, and for the search
         hub.switches.instead[kind] = chain([None] * before, repeat(answer))  # type: ignore[index]
         plan = prepare(client_of(hub, seconds=0.3), PullRequest(FAMILY), tmp_path)
-        assert len(hub.seen(kind)) == before + 1  # type: ignore[arg-type]
+        asked = [one.path for one in hub.seen(kind)][before:]  # type: ignore[arg-type]
+        assert (len(asked), len(set(asked))) == (tries, 1)
     assert (plan.offer.kind, plan.drafter) == ("none", None)
     assert words in plan.offer.detail
     assert plan.fit is not None

@@ -26,7 +26,7 @@ from localspec.hub.records import Fetched, Progress, PullRequest, RemoteFile, Re
 from localspec.hub.transfer import Transfer, TransferTimeouts
 from localspec.models import hub_cache
 from tests.support.fake_hub import HANG, Answer, Cut, Drip, FakeHub, FakeRepository, Flip
-from tests.support.pull_stage import ANA, MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
+from tests.support.pull_stage import ANA, MEBI, NAME, QUICK, SMALL, WEIGHTS, a_plan, as_planned, hub, model
 
 pytestmark = pytest.mark.heavy
 
@@ -83,6 +83,22 @@ def test_a_download_is_whole_checked_and_linked(hub: FakeHub):
     assert bars(events)[-1].done == as_planned(MODEL).num_bytes
     assert_never_back(events)
     assert hub.weight_bytes == FILE.size
+
+
+def test_what_a_download_links_before_its_weights_is_no_version(hub: FakeHub):
+    """A cancelled one may be deleted with its repository's folder; a version may not."""
+    hub.switches.hold_after = MEBI
+    events = Transfer(as_planned(MODEL), deadlines=PATIENT).events()
+    folder = blobs.snapshot_dir(NAME, MODEL.commit)
+    for _ in events:
+        if part_bytes() == MEBI and all((folder / path).exists() for path in SMALL):
+            break
+    events.close()
+    assert not hub_cache.has_version(NAME)
+    hub.switches.hold_after = None
+    hub.release()
+    transferred()
+    assert hub_cache.has_version(NAME)
 
 
 @pytest.mark.parametrize("count", [1, 100_000, FILE.size - 1])

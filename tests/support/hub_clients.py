@@ -19,13 +19,14 @@ from tests.support.fake_hub.weights import safetensors
 
 GUIDE = Path(__file__).parents[2] / "assets" / "guide"
 SECONDS = 5.0  # no test waits for it: what hangs is given less
+WAITS = (0.01, 0.01, 0.01)
 
 
 def client_of(hub: FakeHub, *, seconds: float = SECONDS, logged_in: bool = True, hides_saved: bool = False) -> Client:
     """A client with the login of the hub's only account."""
     token = hub.account.token if hub.account and logged_in else ""
     login = Login(token, "HF_TOKEN" if token else "", hides_saved)
-    return Client(hub.endpoint, login, seconds=seconds, answer_seconds=seconds)
+    return Client(hub.endpoint, login, seconds=seconds, answer_seconds=seconds, waits=WAITS)
 
 
 @contextmanager

@@ -88,6 +88,19 @@ def test_the_hub_is_sorted_by_fit_as_well_and_by_what_headers_said_of_it():
     assert search.request().sort == "trending", "the hub knows no fit"
 
 
+def test_a_gguf_repository_is_filtered_and_sorted_by_the_estimate_of_its_fit():
+    """Its files are models for localspec: the word GGUF excludes nothing."""
+    fits = {"a": "too large", "b": "fits in int4", "c": "fits", "d": ""}
+    rows = [Listing(SearchRow(f"org/{name}", 0, word, Licence(), "", 1, note="GGUF")) for name, word in fits.items()]
+    rows.append(Listing(SearchRow("org/head", GB, "fits", Licence(), "", 1, note="head for vLLM")))
+    search = HubSearch().changed("fits")
+    assert [one.row.repo.removeprefix("org/") for one in search.arranged(rows)] == ["b", "c"]
+    while search.sort != "fit":
+        search = search.changed("sort")
+    shown = [one.row.repo.removeprefix("org/") for one in search.changed("fits").arranged(rows)]
+    assert shown == ["b", "c", "d", "head", "a"]
+
+
 def test_what_is_here_already_is_seen_in_sixty_columns_too():
     row = SearchRow(LONG, 140 * GB, "head for vLLM", Licence("mit"), "manual", 1)
     line = hub_rows.listed([Listing(row, here="↓ 50 %")], 56)[0].plain

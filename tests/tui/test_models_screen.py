@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from localspec.core import paths
 from localspec.core.errors import PullError
+from localspec.hub.blobs import PART
 from localspec.hub.older import Older
 from localspec.hub.queue import Download, kept_downloads
 from localspec.hub.records import (
@@ -45,6 +46,7 @@ from localspec.tui.panels import hub_tab
 from localspec.tui.screens import dialog
 from localspec.tui.screens import models as models_screen
 from localspec.tui.screens.dialog import Dialog, DialogButton
+from localspec.tui.screens.help import HelpScreen
 from localspec.tui.screens.models import ModelsScreen
 from tests.support.chat_stage import HELLO, Stage, open_chat
 from tests.support.paced_hub import PacedHub
@@ -254,6 +256,23 @@ async def test_the_queue_is_there_after_a_restart_paused_and_is_kept_in_order(mo
     ]
 
 
+async def test_the_cursor_goes_to_the_neighbour_of_a_download_that_was_dropped(monkeypatch: pytest.MonkeyPatch):
+    """It jumped to the first row, where the next key did what was meant for another."""
+    for position, name in enumerate(("org/one", "org/two", "org/three", "org/four"), 1):
+        kept_downloads().put(name, Download(PullRequest(name), position, "paused"))
+    PacedHub(a_hub()).install(monkeypatch)
+    async with models(tab="3") as stage:
+        await stage.sees("org/four")
+        tab = screen(stage).downloads
+        await stage.pilot.press("down", "down")
+        for left, neighbour in (("one two four", "org/four"), ("one two", "org/two")):
+            await stage.pilot.press("x")
+            rows = [f"org/{name}" for name in left.split()]
+            await stage.until(lambda: [item.request.repo for item in tab.items] == rows)  # noqa: B023 - awaited here
+            assert tab.item is not None
+            assert tab.item.request.repo == neighbour
+
+
 @pytest.mark.slow
 async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_the_next_nor_the_chat(
     monkeypatch: pytest.MonkeyPatch,
@@ -366,15 +385,48 @@ async def test_the_disk_is_looked_at_again_after_a_deletion_and_a_download(monke
         await stage.sees("disk 9.0 GB free")
 
 
+async def test_what_is_free_is_looked_at_again_while_the_screen_is_shown_also_under_a_question(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """A download or another program takes some."""
+    free = ["disk 10.0 GB free"]
+    monkeypatch.setattr("localspec.tui.control.library.Library.free_words", lambda _: free[0])
+    monkeypatch.setattr(models_screen, "FREE_SECONDS", 0.05)
+    PacedHub(a_hub(AskDelete=[[DeletePlan(("org/cached",), 4 * GB)]])).install(monkeypatch)
+    async with models() as stage:
+        await stage.sees("disk 10.0 GB free")
+        free[0] = "disk 9.0 GB free"
+        await stage.sees("disk 9.0 GB free")
+        await stage.pilot.press("down", "x")
+        await stage.sees("Delete org/cached?")
+        free[0] = "disk 8.0 GB free"
+        await stage.until(lambda: screen_below(stage).strip.free == "disk 8.0 GB free")
+
+
+def link(repo: str, path: str, blob: str) -> None:
+    """A file of a commit, as a link to this blob."""
+    folder = hub_cache.kept(repo) / "snapshots" / ("a" * 40)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / path).symlink_to(f"../../blobs/{blob}")
+
+
 async def test_parts_are_not_deleted_where_a_version_downloaded_by_its_commit_would_go_too(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Such a version is on no branch; its repository's folder is deleted as a whole."""
+    """Such a version is on no branch; its repository's folder is deleted as a whole. Small files, which a download
+    links first, are no version."""
     for position, name in enumerate(("org/pinned", "org/parts"), 1):
         kept_downloads().put(name, Download(PullRequest(name), position, "paused", GB, 4 * GB))
-    (hub_cache.kept("org/pinned") / "snapshots" / ("a" * 40)).mkdir(parents=True)
+    for repo in ("org/pinned", "org/parts", "org/left"):
+        link(repo, "config.json", "b" * 40)
+    link("org/pinned", "pytorch_model.bin", "c" * 64)
+    for repo in ("org/pinned", "org/left"):
+        (hub_cache.kept(repo) / "blobs").mkdir()
+        (hub_cache.kept(repo) / "blobs" / f"{'d' * 64}{PART}").write_bytes(bytes(1_000_000))
     PacedHub(a_hub()).install(monkeypatch)
-    async with models(tab="3") as stage:
+    async with models() as stage:
+        await stage.sees("c deletes 1 MB of unfinished downloads: org/left (dropped; parts kept)")
+        await stage.pilot.press("3")
         await stage.sees("org/pinned")
         await stage.pilot.press("x")
         await stage.sees("Cancel it and keep the parts")
@@ -401,6 +453,43 @@ async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(mo
         monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/cached", "org/fetched"])
         await stage.sees("org/fetched", "On disk 3")
         assert screen(stage).disk.model_list.has_focus
+
+
+async def test_after_a_search_that_failed_enter_searches_again_and_acts_on_no_row_of_an_earlier_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """It loaded or downloaded the first row of the search before; without one it did nothing."""
+    away, waits = PullError("The hub has a problem of its own (status 503).", hint="Wait a minute."), Event()
+    hub = PacedHub(a_hub(AskSearch=[[SearchPage(ROWS)], [waits, away], [away], [SearchPage(ROWS[1:2])]]))
+    hub.install(monkeypatch)
+    async with models(tab="2") as stage:
+        await stage.sees("org/model")
+        screen(stage).hub.words.value = "huge"
+        await stage.until(lambda: len(hub.of(AskSearch)) == 2)
+        await stage.pilot.press("enter")
+        assert screen(stage).hub.words.has_focus, "nothing was found yet"
+        waits.set()
+        await stage.sees("The hub has a problem of its own (status 503). Enter tries again.")
+        await stage.until(lambda: len(hub.of(AskSearch)) == 3 and "org/model" not in stage.seen)
+        assert screen(stage).hub.words.has_focus
+        await stage.pilot.press("enter")
+        await stage.sees("org/huge")
+        await stage.until(lambda: screen(stage).hub.list.has_focus)
+        assert hub.of(AskSearch)[-1].request.words == "huge"
+        assert not hub.of(AskPull)
+
+
+async def test_of_a_search_whose_next_page_fails_the_rows_stay(monkeypatch: pytest.MonkeyPatch):
+    away = PullError("The hub stopped answering.", hint="Repeat the command.")
+    pages = [[SearchPage(ROWS, "page=2")], [away], [SearchPage((SearchRow("org/last", GB, "fits", FAIR, "", 1),))]]
+    hub = PacedHub(a_hub(AskSearch=pages)).install(monkeypatch)
+    async with models(tab="2") as stage:
+        await stage.sees("org/model")
+        await stage.pilot.press("tab", "end")
+        await stage.sees("The hub stopped answering. The last row tries again.", "org/model", "org/head")
+        await stage.pilot.press("home", "end")
+        await stage.sees("org/last")
+        assert [one.request.cursor for one in hub.of(AskSearch)] == ["", "page=2", "page=2"]
 
 
 @pytest.mark.slow
@@ -467,6 +556,31 @@ async def test_the_search_has_the_focus_whenever_its_tab_is_opened(monkeypatch: 
             await stage.pilot.press("1", "2")
         await stage.pilot.press(*"sgd")
         assert screen(stage).hub.words.value == "sgd"
+
+
+async def test_the_files_of_a_gguf_repository_are_listed_with_their_sizes(monkeypatch: pytest.MonkeyPatch):
+    """As `localspec pull` lists them."""
+    variants = a_fit("Q4_1", word="fits", num_bytes=600_000_000), a_fit("F16", word="too large", num_bytes=21 * GB)
+    PacedHub(a_hub(AskPull=[[a_plan(a_repository(files=()), fit=None, variants=variants)]])).install(monkeypatch)
+    async with models(tab="2") as stage:
+        await stage.sees("org/model")
+        await stage.pilot.press("tab", "enter")
+        await stage.sees("It has several models.", "Q4_1   600 MB  fits", "F16   21.0 GB  too large")
+
+
+async def test_the_key_for_help_lists_the_keys_of_this_screen_and_closes_the_list_again(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    """Also from the field that words are typed in."""
+    PacedHub(a_hub()).install(monkeypatch)
+    async with models(size=(120, 220)) as stage:
+        for way, does in (("1", "Weight formats"), ("ctrl+pagedown", "Close"), ("tab", "Only what fits")):
+            await stage.pilot.press(way, "f1")
+            await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
+            await stage.sees("At a message, with an empty prompt")
+            assert does in stage.seen.partition("At a message, with an empty prompt")[0]
+            await stage.pilot.press("f1")
+            await stage.until(lambda: isinstance(stage.app.screen, ModelsScreen))
 
 
 async def test_what_is_here_already_is_loaded_instead_of_downloaded(monkeypatch: pytest.MonkeyPatch):

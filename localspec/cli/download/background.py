@@ -40,7 +40,7 @@ def detach(asked: RequestedPull, plan: PullPlan) -> int:
     repo, record = asked.request.repo, PullRecord(asked.request.repo)
     with recorded(record) as held:
         if held is None:
-            raise UsageError(f"Another localspec is downloading {repo}.", hint="See it: run this again.")
+            raise taken(asked)
         pid = started([*asked.words, "--json"], held.fd)
         record.note_holder(pid)
         for repository in plan.repositories:
@@ -52,6 +52,17 @@ def detach(asked: RequestedPull, plan: PullPlan) -> int:
         print_text(f"  See how far it is: localspec pull {asked.typed}")
         print_text(f"  Stop it: localspec pull --stop {asked.typed}")
     return 0
+
+
+def refuse_taken(asked: RequestedPull) -> None:
+    """UsageError where another localspec fetches the same repository: what goes to the background waits for nothing."""
+    if PullRecord(asked.request.repo).is_held:
+        raise taken(asked)
+
+
+def taken(asked: RequestedPull) -> UsageError:
+    message = f"Another localspec is downloading {asked.request.repo}: nothing was started."
+    return UsageError(message, hint=f"See how far it is: localspec pull {asked.typed}")
 
 
 def started(words: list[str], fd: int) -> int:

@@ -18,25 +18,26 @@ from localspec.config.models_file import check_key, other_model, store_model
 from localspec.core.errors import Cancelled, LocalspecError, UsageError
 from localspec.core.events import Failure
 from localspec.core.sanitize import one_line
-from localspec.engine.drafters.table import has_model
+from localspec.engine.drafters.table import LOOKUP, has_model
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Progress, Pulled, PullPlan
 from localspec.models.catalog import Catalog
 
 
-def pull(asked: RequestedPull, *, background: bool = False, repairs: bool = False) -> int:
-    """Pulls what was asked for; the exit code. `repairs`: files of a model that is on this machine, which needs no
-    other yes."""
+def pull(asked: RequestedPull, *, background: bool = False) -> int:
+    """Pulls what was asked for; the exit code."""
     with TransferBar() as bar, HubProcess() as hub:
-        show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes)
+        show: Show = JsonShow() if asked.json else TextShow(bar, yes=asked.yes, background=background)
         try:
             agree_to_key(asked)
+            if background and not asked.dry_run:
+                in_background.refuse_taken(asked)
             in_background.watch_another(asked, show)
             plan = session.planned(hub, asked, show)
             if asked.dry_run:
                 return session.planned_code(plan)
             session.check(plan)
-            if not repairs:
+            if not asked.request.repairs:
                 session.agree(plan, asked, show)
             if background and plan.bytes_left:
                 return in_background.detach(asked, plan)
@@ -74,7 +75,7 @@ def agree_to_key(asked: RequestedPull) -> None:
 def after(asked: RequestedPull, plan: PullPlan, pulled: Pulled) -> None:
     """Registers the model under its key, and says how to chat with it."""
     if asked.request.key:
-        store_model(asked.request.key, *entry(plan, pulled))
+        store_model(asked.request.key, *entry(plan, pulled, asked.request.draft))
     if not asked.json:
         print_fitted(screens.ready_words(asked.request.key or name_of(asked, pulled), plan))
 
@@ -89,16 +90,17 @@ def name_of(asked: RequestedPull, pulled: Pulled) -> str:
     return f"{pulled.target.repo}@{revision}" if revision not in ("", "main") else pulled.target.repo
 
 
-def entry(plan: PullPlan, pulled: Pulled) -> tuple[dict[str, object], dict[str, object] | None]:
-    """What models.toml says of a pulled model, and of its drafter. A layer without a source stays out: so it is
-    called untested wherever the entry is read."""
+def entry(plan: PullPlan, pulled: Pulled, draft: str) -> tuple[dict[str, object], dict[str, object] | None]:
+    """What models.toml says of a pulled model, and of its drafter: look-up alone where none was asked for, also in
+    place of one that an earlier pull wrote. A layer without a source stays out: so it is called untested wherever the
+    entry is read."""
     offer = plan.offer
     file = Path(pulled.file).relative_to(pulled.target.folder).as_posix() if pulled.file else None
     fields: dict[str, object] = {"repo": plan.target.repo, "revision": pulled.target.commit, "file": file}
     if not file and not plan.target.chat_template:
         fields["fallback_template"] = plan.preset or None
     if offer.kind == "none":
-        return fields, None
+        return fields, {"kind": LOOKUP.name} if draft == "none" else None
     if offer.source == offer.UNTESTED:
         return fields, {"kind": offer.kind, "k": offer.k}
     drawn = {"model": offer.name} if has_model(offer.kind) else {"exit_layer": offer.exit_layer}

@@ -14,12 +14,16 @@ from localspec.core.events import Notice
 from localspec.hub.gates import gate_lines
 from localspec.hub.records import Fetched, HubAnswer, Progress, PullPlan, Repository, Retrying
 
+WAITS = "Waiting: access is checked every 10 minutes. Ctrl+C stops."
+WAITS_HERE = "Waiting in this terminal: access is checked every 10 minutes, then it downloads in the background."
+
 
 class TextShow:
-    """The plan on stdout; questions and progress on stderr."""
+    """The plan on stdout; questions and progress on stderr. `background`: the download leaves this terminal."""
 
-    def __init__(self, bar: TransferBar, *, yes: bool) -> None:
+    def __init__(self, bar: TransferBar, *, yes: bool, background: bool = False) -> None:
         self._bar, self._yes = bar, yes
+        self._wait = WAITS_HERE if background else WAITS
         self._repositories: Sequence[Repository] = ()
 
     def plan(self, plan: PullPlan) -> None:
@@ -34,7 +38,7 @@ class TextShow:
         for line in gate_lines(closed.repo, closed.access, plan.meanwhile, waits=waits):
             print_fitted(f"  {line}")
         if waits:
-            print_note("Waiting: access is checked every 10 minutes. Ctrl+C stops.")
+            print_note(self._wait)
 
     def event(self, event: HubAnswer) -> None:
         match event:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
+from localspec.history.text.columns import columns
 from localspec.history.text.lists import count as count_of
 from localspec.hub import blobs
 from localspec.hub.gates import gate_lines
@@ -74,7 +75,7 @@ def choices(plan: PullPlan) -> list[tuple[str, str]]:
     if not plan.target.access.may_read:
         return page
     if plan.variants:
-        return [(VARIANT + one.name, variant_words(one)) for one in plan.variants]
+        return [*zip((VARIANT + one.name for one in plan.variants), variant_lines(plan.variants), strict=True)]
     if plan.unloadable or plan.disk_free < plan.disk_needed:
         return page
     begin = "Accept the licence (non-commercial) and download" if needs_acceptance(plan) else "Download"
@@ -99,5 +100,7 @@ def repositories(plan: PullPlan) -> Iterator[Repository]:
     yield from filter(None, (plan.target, plan.drafter))
 
 
-def variant_words(report: FitReport) -> str:
-    return f"{one_line(report.name)}  {one_line(report.word)}"
+def variant_lines(found: Sequence[FitReport]) -> list[str]:
+    """The files of a GGUF repository in columns, each with its size and its fit."""
+    rows = [(one_line(one.name), size_words(one.num_bytes), one_line(one.word)) for one in found]
+    return columns(rows, right={1}).split("\n")

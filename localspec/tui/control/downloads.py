@@ -146,7 +146,7 @@ class Downloads:
     def ask_drop(self, item: Download) -> None:
         lines = [f"{one_line(item.request.repo)} is not complete ({item.percent} %)."]
         replies = [DialogButton(KEEP, "Cancel it and keep the parts: a later download continues")]
-        if not hub_cache.has_commit(item.request.repo):  # else another version would go with them
+        if not hub_cache.has_version(item.request.repo):  # else another version would go with them
             replies.append(DialogButton(DELETE, "Cancel it and delete the parts"))
         self.screen.app.push_screen(Dialog("Cancel this download?", lines, replies), partial(self.drop, item))
 

@@ -101,7 +101,7 @@ class Library:
         from localspec.hub.older import older
 
         self.downloads.queue.find_unfinished()
-        found = [one for one in pulls.unfinished() if one.request is None and not hub_cache.has_commit(one.repo)]
+        found = [one for one in pulls.unfinished() if one.request is None and not hub_cache.has_version(one.repo)]
         replaced = older()
         self.leftovers = Leftovers(
             tuple(one.repo for one in found),
@@ -222,7 +222,7 @@ class Library:
             from localspec.hub.records import PullRequest
 
             mend(found)
-            self.downloads.queue.add(PullRequest(model.origin.repo, model.origin.commit, draft="none"))
+            self.downloads.queue.add(PullRequest(model.origin.repo, model.origin.commit, draft="none", repairs=True))
 
     # --- pages
 

@@ -54,8 +54,8 @@ class DownloadsTab(Vertical):
             self.draw()
 
     def follow(self) -> None:
-        """Take what the queue says now; the cursor stays on its row."""
-        before = self.item
+        """Take what the queue says now; the cursor stays on its row, or where that was if it is gone."""
+        before, index = self.item, self.list.highlighted or 0
         then = {item.key: item for item in self.items}
         self.items = self.queue.items
         waiting = [item for item in self.items if item.state == "retrying"]
@@ -64,7 +64,7 @@ class DownloadsTab(Vertical):
         keys = [item.key for item in self.items]
         if keys != list(then):
             self.list.set_options([Option("") for _ in keys])
-            at = keys.index(before.key) if before is not None and before.key in keys else 0
+            at = keys.index(before.key) if before is not None and before.key in keys else min(index, len(keys) - 1)
             self.list.highlighted = at if keys else None
         self.draw()
 

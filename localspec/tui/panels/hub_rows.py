@@ -49,7 +49,12 @@ class Listing:
 
     @property
     def fits(self) -> bool:
-        return not self.row.note and rank(self.word) < RANKS.index("")
+        return self.rank < RANKS.index("")
+
+    @property
+    def rank(self) -> int:
+        """Its place by fit, the best first."""
+        return rank(self.row.fit if self.row.note == GGUF else self.word)
 
     @property
     def num_bytes(self) -> int:

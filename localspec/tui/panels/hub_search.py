@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from localspec.hub.records import SearchRequest
-from localspec.tui.panels.hub_rows import Listing, rank
+from localspec.tui.panels.hub_rows import Listing
 
 Sort = Literal["trending", "downloads", "likes", "created", "fit"]
 SORTS: tuple[Sort, ...] = get_args(Sort)
@@ -46,7 +46,7 @@ class HubSearch:
     def arranged(self, listings: Sequence[Listing]) -> list[Listing]:
         """The rows that are shown, in order."""
         shown = [one for one in listings if one.fits or not self.fits]
-        return sorted(shown, key=lambda one: rank(one.word)) if self.sort == "fit" else shown
+        return sorted(shown, key=lambda one: one.rank) if self.sort == "fit" else shown
 
     @property
     def options(self) -> str:

@@ -51,6 +51,9 @@ TYPING_SECONDS = 0.3  # without a key, until what is typed is searched for
 REST_SECONDS = 0.3  # on a row, until its headers are read
 OFFLINE = "Offline: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. What is on disk works."
 AT_THE_GATE = "Enter shows what to do."
+ENTER = "Enter tries again."
+NEXT_PAGE = "The last row tries again."
+DRAFTER = "{hub.drafter} tries again."
 SEARCHING = "Asking the hub…"
 NOTHING = "Nothing was found."
 ALL_HIDDEN = "Nothing that was found fits this machine; {hub.fits} shows the rest."
@@ -86,6 +89,7 @@ class HubTab(Vertical):
         self.drawn: Sequence[str] = ()  # the repositories of the rows, in order
         self.on_disk = frozenset[str]()
         self.cursor, self.planning = "", ""
+        self.leads_to_rows = False  # Enter was pressed: the cursor goes to what is found
         self.words = Field(placeholder="name, author or words", compact=True, max_length=LONGEST, id="hub-words")
         self.options, self.state = Static(markup=False, classes="options"), StateLine()
         self.list, self.detail = HubList(markup=False, id="hub-list"), Static(markup=False, classes="detail")
@@ -121,6 +125,7 @@ class HubTab(Vertical):
     @on(Input.Changed)
     def type_on(self, event: Input.Changed) -> None:
         event.stop()
+        self.leads_to_rows = False
         if self.typing is not None:
             self.typing.cancel()
         self.typing = once(self, TYPING_SECONDS, self.ask_search)
@@ -128,8 +133,8 @@ class HubTab(Vertical):
     @on(Input.Submitted)
     def search_now(self, event: Input.Submitted) -> None:
         event.stop()
+        self.leads_to_rows = True
         self.ask_search()
-        self.list.focus()
 
     def on_key(self, event: events.Key) -> None:
         if event.key == "down" and self.words.has_focus:
@@ -157,7 +162,7 @@ class HubTab(Vertical):
                 self.take_pair(message.question.request, found)
             case PullPlan() as plan if isinstance(message.question, AskPull):
                 self.take_plan(message.question.request, plan)
-            case Progress() as progress:
+            case Progress() as progress if progress.repo:
                 self.state.wait(f"{one_line(progress.repo)}: {STAGES[progress.stage]}…")
             case LocalspecError() as fault:
                 self.fail(message.question, fault)
@@ -171,6 +176,9 @@ class HubTab(Vertical):
         self.cursor, self.state.waits = page.cursor, ""
         self.show_rows(first=not asked.request.cursor)
         self.say_how_many()
+        if self.leads_to_rows and self.drawn and self.words.has_focus:
+            self.list.focus()
+        self.leads_to_rows = False
 
     def fail(self, question: object, fault: LocalspecError) -> None:
         """A fit that cannot be found leaves the estimate as it is; what to do at a closed gate is Enter's to say."""
@@ -178,9 +186,31 @@ class HubTab(Vertical):
         if isinstance(question, AskFit):
             words = f"{fault.message} {AT_THE_GATE}" if isinstance(fault, AccessDenied) else str(fault)
             self.detail.update(Content(one_line(words)))
+        elif isinstance(question, AskSearch):
+            self.fail_search(question, fault)
         else:
-            self.state.waits = ""
-            self.state.say(f"{fault.message} Enter tries again." if isinstance(fault, PullError) else str(fault))
+            self.say_fault(fault, with_keys(self, DRAFTER if isinstance(question, AskPair) else ENTER))
+
+    def fail_search(self, asked: AskSearch, fault: LocalspecError) -> None:
+        """No row stays that was not searched for: Enter is for the field, and asks again. Of a search with several
+        pages those that came stay."""
+        if asked.request != self.search.request(asked.request.cursor):
+            return
+        self.leads_to_rows = False
+        if asked.request.cursor:
+            self.cursor = asked.request.cursor
+            self.say_fault(fault, NEXT_PAGE)
+            return
+        self.listings, self.cursor = (), ""
+        self.show_rows()
+        if self.list.has_focus:
+            self.words.focus()
+        self.say_fault(fault, ENTER)
+
+    def say_fault(self, fault: LocalspecError, again: str) -> None:
+        """`again`: what tries again, where the hub itself failed."""
+        self.state.waits = ""
+        self.state.say(f"{fault.message} {again}" if isinstance(fault, PullError) else str(fault))
 
     # --- what is shown
 

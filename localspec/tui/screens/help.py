@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar  # Any: the result of a screen
 
 from rich.table import Table
 from rich.text import Text
@@ -102,7 +102,7 @@ def table(rows: Iterable[tuple[str, str]]) -> Table:
     return grid
 
 
-def active_keys(screen: Screen[None]) -> list[tuple[str, str]]:
+def active_keys(screen: Screen[Any]) -> list[tuple[str, str]]:
     """The keys that can be pressed now, as mapped now, of all bindings with an id, and what they do."""
     active = list(screen.active_bindings.values())
     keys: dict[str, list[str]] = {}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.content import Content
@@ -21,7 +21,7 @@ from textual.worker import get_current_worker
 from localspec.models import hub_cache
 from localspec.tui.control.downloads import Planned
 from localspec.tui.control.library import Library
-from localspec.tui.keys.key_names import with_keys
+from localspec.tui.keys.key_names import keys_of, with_keys
 from localspec.tui.keys.models_keys import SCREEN_KEYS
 from localspec.tui.panels.disk_tab import ModelPick, OnDisk
 from localspec.tui.panels.downloads_tab import DownloadsTab
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from localspec.runtime.local_models import ListedModel
     from localspec.tui.control.formats import FormatList
 
+FREE_SECONDS = 3.0  # between two looks at what memory and disk are free: other programs take some, too
 LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: another program may fetch, too
 KEYS: dict[Tab | Literal["words"], str] = {
     "disk": "Enter loads · Tab drafters · {disk.formats} formats · {models.close} closes · {disk.delete} delete "
@@ -85,6 +86,7 @@ class ModelsScreen(Screen[ModelPick | None]):
         self.look_at_free()
         self.look()
         self.set_interval(LOOK_SECONDS, self.look)
+        self.set_interval(FREE_SECONDS, self.renew_free)
 
     # --- tabs
 
@@ -112,6 +114,14 @@ class ModelsScreen(Screen[ModelPick | None]):
     def action_close(self) -> None:
         self.dismiss(None)
 
+    def on_key(self, event: events.Key) -> None:
+        """The chat's key for help is this screen's, too."""
+        if event.key in keys_of(self, "help"):
+            from localspec.tui.screens.help import HelpScreen, active_keys
+
+            event.stop()
+            self.app.push_screen(HelpScreen(active_keys(self)))
+
     # --- what changes while it is open
 
     def follow(self) -> None:
@@ -138,6 +148,16 @@ class ModelsScreen(Screen[ModelPick | None]):
     def show_free(self, free: str, leftovers: str) -> None:
         self.strip.free = free
         self.disk.show_leftovers(with_keys(self, f"{{disk.clean}} deletes {leftovers}") if leftovers else "")
+
+    def renew_free(self) -> None:
+        """Show what memory and disk are free now."""
+        self.run_worker(self.read_free_alone, thread=True, exit_on_error=False, exclusive=True, group="free now")
+
+    def read_free_alone(self) -> None:
+        """Runs in a thread."""
+        worker, free = get_current_worker(), self.lists.free()
+        if not worker.is_cancelled:
+            self.app.call_from_thread(setattr, self.strip, "free", free)
 
     def look(self) -> None:
         """See whether another program has fetched a model."""
