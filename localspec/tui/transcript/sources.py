@@ -20,21 +20,13 @@ class Look(NamedTuple):
 
 
 SOURCES: dict[Source, Look] = {
-    "draft": Look(
-        "draft",
-        "italic $token-draft",
-        "by the drafter; the later in its draft, the paler; hover to see the position",
-    ),
-    "bonus": Look("bonus", "bold $token-bonus", "by the target, after a draft that was right as a whole"),
-    "fix": Look("fix", "underline $token-fix", "by the target, where the draft was wrong; hover to see the draft"),
-    "plain": Look("plain", "$foreground", "by the target, in a round without a draft"),
-    "edited": Look("«edited»", "bold italic $token-edited", "by you: the answer was edited; in no figure"),
+    "draft": Look("draft", "italic $token-draft", "guessed by the drafter, and right (the later, the paler)"),
+    "bonus": Look("bonus", "bold $token-bonus", "the model's extra token after a draft that was right"),
+    "fix": Look("fix", "underline $token-fix", "the model's own where a guess was wrong; hover to see it"),
+    "plain": Look("plain", "$foreground", "the model's own in a round without a draft"),
+    "edited": Look("«edited»", "bold italic $token-edited", "yours: you edited the answer; it counts in no figure"),
 }
-LOOKED_UP = Look(
-    "look-up",
-    "italic underline $token-draft",
-    "by look-up: copied from earlier text; hover to see where",
-)
+LOOKED_UP = Look("look-up", "italic underline $token-draft", "copied from earlier text, and right; hover to see where")
 ALL = (SOURCES["draft"], LOOKED_UP, *(look for source, look in SOURCES.items() if source != "draft"))
 REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
 
