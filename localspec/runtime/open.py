@@ -152,7 +152,9 @@ def chosen(plan: Plan, snapshot: Snapshot) -> Iterator[Notice]:
     elif row.is_packed and not snapshot.stored_as:
         needs = footprint(snapshot, row, plan.context, keep_head=plan.options.keep_head)
         size = size_words(needs.tables + needs.layers * needs.layer)
-        yield Notice("info", "format", f"Loaded in {row} ({size}).", f"Full precision: --quant {FLOATS[0]}")
+        bits = f"{row.name.removeprefix('int')}-bit numbers ({row}, {size})"
+        stored = f"The weights are stored as {bits}: smaller and faster."
+        yield Notice("info", "format", stored, f"Exact but slower: --quant {FLOATS[0]}")
 
 
 def converted(snapshot: Snapshot, plan: Plan) -> Iterator[Notice]:

@@ -8,7 +8,7 @@ Knows nothing about clocks, engines or screens.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 from math import hypot
 from statistics import fmean, median, stdev, variance
@@ -52,6 +52,12 @@ def spread_of_sum(times: Iterable[float], usual: float = 0.0) -> float:
     return (len(kept) * variance(kept)) ** 0.5 if len(kept) > 1 else usual * sum(kept)
 
 
+def usual_spread(times: Sequence[float]) -> float | None:
+    """Standard deviation of one steady time, as a share of their mean; None of fewer than two."""
+    kept = steady(times) if times else []
+    return stdev(kept) / fmean(kept) if len(kept) > 1 else None
+
+
 def student_95(count: int) -> float:
     """How many standard errors make a 95 % interval of a mean of `count` >= 3 (Cornish and Fisher's expansion)."""
     freedom = count - 1
@@ -88,14 +94,38 @@ class SpeedMeter:
         found, band = self._ratio, self._share_of_band or 0.0
         if found is None or not any(self.times):
             return found
-        most = self.tokens / sum(map(len, self.times.values()))
-        return found if band < 1 and found * (1 - band) <= BELIEVED * most else None
+        return found if band < 1 and found * (1 - band) <= self.most else None
 
     @property
     def band(self) -> float | None:
         """Half the 95 % interval of the speed-up, by how the rounds' times spread; None while that was not measured."""
         share = self._share_of_band
         return None if self.speedup is None or share is None else self.speedup * share
+
+    @property
+    def most(self) -> float:
+        """The most that its speed-up over plain decoding can be, and be believed."""
+        return BELIEVED * self.tokens / sum(map(len, self.times.values()))
+
+    def against(self, other: SpeedMeter) -> tuple[float, float] | None:
+        """How many times as fast this generation was as another, by the rounds of both, and half the 95 % interval of
+        that; None where that is not known."""
+        usual = usual_spread(max(other.times.values(), key=len, default=[]))
+        if usual is None or not self.times:
+            return None
+        found = other.ms_per_token / self.ms_per_token
+        return found, found * hypot(self.share_of_spread(usual), other.share_of_spread(usual))
+
+    @property
+    def ms_per_token(self) -> float:
+        return sum(len(times) * self._round_ms(drafted) for drafted, times in self.times.items()) / self.tokens
+
+    def share_of_spread(self, usual: float) -> float:
+        """Half the 95 % interval of this generation's time, as a share of it; `usual`: that of one time."""
+        spent = sum(map(sum, map(steady, self.times.values())))
+        drafted = sum(len(times) for k, times in self.times.items() if k)
+        count = max(3, drafted or len(self.times.get(0, ())))
+        return student_95(count) * hypot(*(spread_of_sum(t, usual) for t in self.times.values())) / spent
 
     @property
     def _compared(self) -> Collection[float]:
@@ -118,12 +148,8 @@ class SpeedMeter:
         if not self._ratio or not any(self.times):
             return None
         plain = steady(self._compared)
-        spent = sum(map(sum, map(steady, self.times.values())))
         of_plain = student_95(len(plain)) * spread_of_sum(plain) / sum(plain)
-        usual = stdev(plain) / fmean(plain)
-        drafted = sum(len(times) for k, times in self.times.items() if k)
-        of_rounds = student_95(max(3, drafted)) * hypot(*(spread_of_sum(t, usual) for t in self.times.values())) / spent
-        return hypot(of_plain, of_rounds)
+        return hypot(of_plain, self.share_of_spread(stdev(plain) / fmean(plain)))
 
     def _round_ms(self, drafted: int) -> float:
         """Mean time of rounds with so long a draft. One or two such rounds are no median to know a hiccup by: rounds

@@ -59,7 +59,15 @@ class ChatApp(TerminalApp, KeyedApp):
     CSS_PATH = "chat.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+q", "quit", "Quit", key_display="^Q", priority=True, id="quit"),
-        Binding("ctrl+p", "command_palette", "Menu", key_display="^P", priority=True, id="palette"),
+        Binding(
+            "ctrl+p",
+            "command_palette",
+            "Menu",
+            key_display="^P",
+            priority=True,
+            id="palette",
+            tooltip="Find a command by what it does, a chat by its name",
+        ),
         Binding("ctrl+z", "suspend_process", "Suspend", show=False, priority=True, id="suspend"),
         Binding("ctrl+c", "interrupt", "Interrupt", show=False, priority=True, id="interrupt"),
     ]

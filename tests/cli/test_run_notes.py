@@ -20,7 +20,12 @@ from localspec.history import History
 from tests.conftest import Program
 from tests.support.chats import chat
 
-NOTE = Notice("info", "format", "Loaded in int8 (139 MB).", "Full precision: --quant fp32")
+NOTE = Notice(
+    "info",
+    "format",
+    "The weights are stored as 8-bit numbers (int8, 139 MB): smaller and faster.",
+    "Exact but slower: --quant fp32",
+)
 WARNING = Notice("warning", "device", "The GPU is not used.")
 
 

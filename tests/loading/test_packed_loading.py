@@ -752,6 +752,7 @@ def test_auto_takes_the_best_format_that_fits_and_says_so_once(folder: Path, mon
         assert quant == kind
         assert (notice.level, notice.code) == ("info", "format")
         assert kind in notice.message
+        assert ("8-bit numbers (int8, " in notice.message) == (kind == KINDS[0] == "int8"), notice.message
     memory_of(monkeypatch, 1000)
     with pytest.raises(DoesNotFit, match="even with 3 of its 4 layers offloaded"):
         format_notice(folder)

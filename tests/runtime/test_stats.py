@@ -56,6 +56,25 @@ HICCUP_SHARE, HICCUP = 0.01, 10.0
 READY = Ready(ModelCard("m", "fp32", "cpu", 512, True), SpecCard("early-exit", "layers 1–2"), Memory(1000, 0, 64, 30.0))
 
 
+def test_two_answers_are_compared_by_their_rounds_as_an_answer_with_its_probes():
+    """Beside one that is plain, figure and interval are those of the header."""
+    noise = random.Random(3)
+    plain, drafted, both = SpeedMeter(), SpeedMeter(), SpeedMeter()
+    for _ in range(20):
+        spent = noise.uniform(15, 25)
+        plain.observe(drafted=0, tokens=1, milliseconds=spent)
+        both.observe(drafted=0, tokens=1, milliseconds=spent)
+    both.restart()
+    for width in (3, 3, 2, 3, 1, 2, 3, 3, 2, 3):
+        spent = noise.uniform(20, 30)
+        drafted.observe(drafted=width, tokens=width, milliseconds=spent)
+        both.observe(drafted=width, tokens=width, milliseconds=spent)
+    assert drafted.against(plain) == (pytest.approx(both.speedup), pytest.approx(both.band))
+    assert plain.against(drafted) != drafted.against(plain)
+    assert drafted.against(SpeedMeter()) is None
+    assert SpeedMeter().against(plain) is None
+
+
 def measure(policy: Policy, cost: Cost, accept: float, *, seed: int, hiccups: bool = True) -> tuple[float, float]:
     """The meter's speed-up over 3,000 tokens, and the truth: what the same tokens cost plain, over what their rounds
     cost, hiccups aside."""

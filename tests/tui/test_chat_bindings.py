@@ -23,14 +23,16 @@ from localspec.tui.panels.keys_line import Key, KeysLine, footer_key, show_anew
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.chat import ChatScreen
-from localspec.tui.screens.help import HelpScreen
+from localspec.tui.screens.help import HelpScreen, active_keys
 from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, open_chat, own_keys, scrolled_up
+from tests.support.help_pages import ROOT
 from tests.support.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.heavy
 
 OWNERS = (ChatApp, ChatScreen, Prompt)
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 KNOWN = default_keys(binding for owner in OWNERS for binding in owner.BINDINGS)
 FREE = "f24"
 
@@ -253,7 +255,7 @@ async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
         await stage.ready()
         await (stage.pilot.press(how) if how == "f1" else stage.send(how))
         await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
-        await stage.sees("/theme [NAME]", "choose a colour theme", "F4  ", "Speed", "Shift+F3  ")
+        await stage.sees("/theme [NAME]", "choose a colour theme", "F4  ", "An answer's main figures", "Shift+F3  ")
         await stage.sees("Ctrl+J Alt+Enter", "New line", "To the end")
         assert "F15" not in stage.seen
         await stage.pilot.press("escape")
@@ -267,7 +269,7 @@ async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat
         await stage.ready()
         assert {letter.id for letter in LETTERS} == stage.chat.branches.letters.keys()
         await stage.pilot.press("f1")
-        await stage.sees("At a message", "In the chat list", "While finding")
+        await stage.sees("At a message (Alt+↑ goes to one), with an empty prompt", "In the chat list", "While finding")
         await stage.sees("↑  ", "Up, and to what is attached;")
         _, of_message, beside = re.split("At a message|In the chat list", stage.seen)
     for letter in LETTERS:
@@ -276,6 +278,26 @@ async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat
     for binding in Binding.make_bindings(bindings):
         assert spelled(binding.key) in keys_in(beside)
         assert binding.description in beside
+
+
+async def test_the_help_says_of_a_key_what_the_readme_says_and_the_most_useful_keys_come_first():
+    (table,) = re.findall(r"^## The chat in eight keys\n(.*?)^## ", README, re.MULTILINE | re.DOTALL)
+    cells = [cell.strip() for line in table.splitlines()[3:] for cell in line.strip("|").split("|") if cell.strip()]
+    learned = {key: does.split(" (")[0].casefold() for key, does in zip(cells[::2], cells[1::2], strict=True)}
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.asks("hi", "Bye.", "idle")
+        found = {keys: does.casefold() for keys, does in active_keys(stage.chat)}
+    assert len(learned) == 8
+    assert learned.items() <= found.items()
+    assert [*found][:8] == ["F1", "F2", "F3", "Shift+F3", "F5", "F6", "F7", "Esc"]
+
+
+async def test_the_list_of_keys_begins_with_the_function_keys():
+    async with open_chat(ScriptedEngine(HELLO), size=(140, 60)) as stage:
+        await stage.asks("hi", "Bye.", "idle")
+        await stage.send("/keys")
+        await stage.sees("Cursor down", "What you see")
+        assert all(stage.seen.index(f"{key} ") < stage.seen.index("Cursor down") for key in ("F2", "F3", "F6", "Esc"))
 
 
 def keys_in(page: str) -> list[str]:

@@ -400,7 +400,7 @@ def test_what_plain_would_be_is_on_the_footing_of_the_speed():
     measured = Stats(predicted_n=6, predicted_ms=60.0, draft_n=3, baseline_tps=120.0, speedup=1.5)
     told = answer_report(measured)
     assert "speed       100.0 tok/s" in told
-    assert "plain       66.7 tok/s, estimated from the speed-up" in told
+    assert "plain       about 66.7 tok/s, measured in rounds without a draft" in told
     assert "speed-up    ×1.50 in the rounds" in told
     assert "120.0" not in told
 

@@ -10,7 +10,8 @@ from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice,
 from localspec.core.requests import GenerateRequest, Message, SamplingOptions, SpecOptions
 from localspec.history import History, recall
 from localspec.models.catalog import Catalog
-from localspec.runtime.stats import joined
+from localspec.runtime.stats import SpeedMeter, joined
+from localspec.tui.chat.gain import gain
 from localspec.tui.control import speculation, turns
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.panels.stats_line import StatsLine
@@ -60,6 +61,12 @@ def plain(count: int) -> list[Step]:
 def drafted(count: int, *, slow: bool = False) -> list[Step]:
     whole = msgspec.structs.replace(step("a ", "a "), verify_ms=45.0 if slow else 20.0)
     return [whole] * (count // 2)
+
+
+def uneven(rounds: list[Step]) -> list[Step]:
+    """The same rounds on a machine whose speed changes: every second one takes longer, the others less."""
+    spent = [one.verify_ms + (10.0 if number % 2 else -10.0) for number, one in enumerate(rounds)]
+    return [msgspec.structs.replace(one, verify_ms=ms) for one, ms in zip(rounds, spent, strict=True)]
 
 
 def cut_by(reason: FinishReason) -> list[AnyEvent]:
@@ -390,11 +397,12 @@ DRAFTS, EXIT = CompareMethod("small", speculate=True), CompareMethod("early-exit
     [
         (side(ways.PLAIN, plain(200)), side(DRAFTS, drafted(200)), "×1.60 faster · same text"),
         (
-            side(ways.PLAIN, plain(110)),
-            side(DRAFTS, drafted(110)),
-            "×1.60 faster · same text · 110 tokens, too few to be sure",
+            side(ways.PLAIN, uneven(plain(20))),
+            side(DRAFTS, uneven(drafted(20))),
+            "×1.60 · same text · 20 tokens, too few to be sure",
         ),
-        (side(ways.PLAIN, plain(18)), side(DRAFTS, drafted(18)), "×– · same text · 18 tokens, too few to be sure"),
+        (side(ways.PLAIN, uneven(plain(200))), side(DRAFTS, uneven(drafted(200))), "×1.60 faster · same text"),
+        (side(ways.PLAIN, plain(8)), side(DRAFTS, drafted(8)), "×– · same text · 8 tokens, too few to be sure"),
         (side(ways.PLAIN, plain(1)), side(DRAFTS, plain(1)), "×– · same text · 1 token, too few to be sure"),
         (side(ways.PLAIN, plain(200)), side(DRAFTS, drafted(200, slow=True)), "×0.80: slower · same text"),
         (side(ways.PLAIN, plain(200)), side(DRAFTS, plain(200)), "×1.00: hardly anything was drafted · same text"),
@@ -404,6 +412,11 @@ DRAFTS, EXIT = CompareMethod("small", speculate=True), CompareMethod("early-exit
             "×1.01: hardly anything was drafted · same text",
         ),
         (side(ways.PLAIN, plain(200)), side(DRAFTS, [*plain(160), *drafted(40)]), "×1.08 faster · same text"),
+        (
+            side(ways.PLAIN, [msgspec.structs.replace(one, verify_ms=40.0) for one in plain(200)]),
+            side(DRAFTS, plain(200)),
+            "×–: hardly anything was drafted · same text",  # the machine was slow for a while
+        ),
         (side(DRAFTS, plain(200)), side(EXIT, drafted(200)), "early-exit:4 ×1.60 faster · same text"),
         (
             side(ways.PLAIN, plain(200), "We go."),
@@ -414,6 +427,33 @@ DRAFTS, EXIT = CompareMethod("small", speculate=True), CompareMethod("early-exit
 )
 def test_the_verdict_says_how_fast_whether_the_same_and_whether_that_is_sure(first: Side, second: Side, said: str):
     assert verdict(first, second) == said
+
+
+@pytest.mark.parametrize("tokens", [12, 20, 24, 48, 200])
+@pytest.mark.parametrize("even", [True, False])
+def test_what_is_sure_in_the_header_is_sure_side_by_side(tokens: int, *, even: bool):
+    """One rule: the same rounds have an arrow there, and are called faster here, or neither."""
+    slow, fast = (rounds if even else uneven(rounds) for rounds in (plain(tokens), drafted(tokens)))
+    meter = SpeedMeter()
+    for one in (*slow, None, *fast):
+        if one is None:
+            meter.restart()
+        else:
+            meter.observe(drafted=one.drafted, tokens=len(one.tokens), milliseconds=one.draft_ms + one.verify_ms)
+    header, heading = gain(meter.speedup, meter.band).plain, verdict(side(ways.PLAIN, slow), side(DRAFTS, fast))
+    assert ("▲" in header) == ("faster" in heading) == ("too few to be sure" not in heading)
+
+
+def test_what_only_the_clock_says_is_not_sure():
+    """The rounds were as fast, and the whole answer took half the time: something else ran during the other."""
+    first, second = side(ways.PLAIN, plain(200)), side(DRAFTS, [*plain(160), *drafted(40)])
+    stats = first.tally.stats
+    first.tally.add(Done("stop", msgspec.structs.replace(stats, predicted_ms=1.05 * stats.predicted_ms)))
+    assert verdict(first, second).startswith("×1.14 faster")
+    second = side(DRAFTS, [*plain(160), *drafted(40, slow=True)])
+    assert verdict(side(ways.PLAIN, plain(200)), second).startswith("×0.95: slower")
+    first.tally.add(Done("stop", msgspec.structs.replace(stats, predicted_ms=1.1 * stats.predicted_ms)))
+    assert verdict(first, second).endswith("200 tokens, too few to be sure")
 
 
 @pytest.mark.sampled(5)

@@ -11,7 +11,7 @@ from localspec.tui.chat.chat_words import chat_words
 @pytest.mark.parametrize(
     ("said", "shown"),
     [
-        ("Full precision: --quant fp32.", "Full precision: /quant fp32."),
+        ("Exact but slower: --quant fp32.", "Exact but slower: /quant fp32."),
         ("Watch the acceptance, or --draft off.", "Watch the acceptance, or /draft off."),
         ("Use --draft auto, off, early-exit:E, or a folder.", "Use /draft auto, off, early-exit:E, or a folder."),
         ("use long drafts, --k 16.", "use long drafts, /k 16."),

@@ -123,12 +123,12 @@ async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():
         await stage.pilot.press("f1")
         await stage.sees("In dialogs", "F10")
         rows = {" ".join(line.strip(" │").split()) for line in stage.seen.splitlines()}
-        assert {"F8 Pin", "x copy", "F10 the models: Close", "F12 New", "Enter F9 Next"} <= rows
+        assert {"F8 Pin", "x copy", "F10 the models: Close", "F12 Begin a new chat", "Enter F9 Next"} <= rows
         assert {"F8 chats.pin, usually p", "F10 models.close, usually Esc", "F12 new, usually Ctrl+N"} <= rows
 
 
 async def test_the_page_of_keys_names_what_the_settings_change_and_what_they_take_away():
-    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"tokens": "f2"}, "ctrl+j"), size=(100, 40)) as stage:
+    async with open_chat(ScriptedEngine(HELLO), tuning=own_keys({"tokens": "f2"}, "ctrl+j"), size=(100, 60)) as stage:
         await stage.ready()
         await stage.pilot.press("f1")
         await stage.sees("Keys that your settings change")

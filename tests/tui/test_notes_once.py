@@ -14,7 +14,8 @@ from tests.support.scripted_engine import READY, ScriptedEngine
 
 pytestmark = pytest.mark.heavy
 
-FORMAT = Notice("info", "format", "Loaded in int8 (139 MB).", "Full precision: --quant fp32")
+STORED = "The weights are stored as 8-bit numbers (int8, 139 MB): smaller and faster."
+FORMAT = Notice("info", "format", STORED, "Exact but slower: --quant fp32")
 PLAIN = replace(READY, spec=SpecCard("off", reason="its state cannot be rolled back"))
 
 
@@ -22,7 +23,7 @@ async def test_how_a_model_loads_is_said_once_in_the_chats_words_and_what_drafts
     """Three loads of the same model: one note, which names a command; of a drafter only the state line speaks."""
     engines = [ScriptedEngine(HELLO, opening=[FORMAT, PLAIN]) for _ in range(3)]
     async with open_chat(*engines, size=(120, 30)) as stage:
-        await stage.sees("Loaded in int8 (139 MB). Full precision: /quant fp32")
+        await stage.sees(f"{STORED} Exact but slower: /quant fp32")
         await stage.sees("no draft model · F5: why?")
         for number in (1, 2):
             await stage.send("/unload")

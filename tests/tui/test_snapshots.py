@@ -102,6 +102,14 @@ async def test_empty():
         await shows(stage, "empty")
 
 
+async def test_the_help():
+    async with open_chat(ScriptedEngine(), size=(80, 40)) as stage:
+        await stage.ready()
+        await stage.pilot.press("f1")
+        await stage.sees("What you see", "Who wrote a token")
+        await shows(stage, "help")
+
+
 async def test_an_error():
     refused = Failure("does_not_fit", "Not enough memory for big.", "Try: --quant int8", exit_code=5)
     async with open_chat(ScriptedEngine(opening=[refused])) as stage:

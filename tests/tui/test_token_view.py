@@ -8,7 +8,7 @@ from rich.cells import cell_len
 from localspec.core.events import Origin, Proposal, Source, Step, Token
 from localspec.core.sanitize import clean
 from localspec.history.provenance import edited_steps
-from localspec.tui.transcript.legend import legend
+from localspec.tui.transcript.legend import legend, pointed
 from localspec.tui.transcript.sources import ALL, REJECTED, SOURCES
 from localspec.tui.transcript.token_view import FAINTEST, Mark, Page, TokenView, about, mark, marks, visible
 from tests.core.test_sanitize import FORBIDDEN, fuzzed
@@ -192,4 +192,15 @@ def test_the_legend_shows_every_mark_and_fits_the_smallest_terminal():
     for line in (legend("tokens", "Shift+F3"), legend("rejects", "Shift+F3")):
         looks = {str(span.style) for span in line.spans}
         assert {*(look.style for look in ALL), REJECTED} <= looks
-        assert cell_len(line.plain) <= 58
+        assert max(map(cell_len, line.plain.splitlines())) <= 58
+
+
+def test_the_mouse_on_a_word_of_the_legend_finds_what_it_means():
+    plain = legend("tokens", "Shift+F3")
+    found = {look.word for x in range(cell_len(plain.plain)) if (look := pointed(plain, x))}
+    assert found == {*(look.word for look in ALL), "‹rejected›"}
+    assert pointed(plain, plain.plain.index("fix")) is SOURCES["fix"]
+    assert pointed(plain, plain.plain.index("Shift")) is None
+    odds = pointed(legend("rejects", ""), plain.plain.index("‹rejected") + len("‹rejected "))
+    assert odds is not None
+    assert odds.meaning == "its probability to the drafter and to the model"

@@ -69,7 +69,7 @@ class DrafterRow:
     `usage` is how help spells it; "" for a draft model, which any other name means. `hint` suggests it to a user whose
     model has no drafter, if it `suits` the target. `setting` is its argument's key in models.toml. `label` names it in
     a benchmark, `summary` in the list of models, both by the argument; `spelling` is what --draft takes to get the
-    same drafter again.
+    same drafter again. `explains`: how it guesses, for readers to whom that is new.
     """
 
     name: str
@@ -82,6 +82,7 @@ class DrafterRow:
     parse: Callable[[str | None], str] = refuse_argument
     check: Callable[[str, DraftTarget], CheckedDrafter] = allow_any_target
     suits: Callable[[DraftTarget], bool] = suits_any_target
+    explains: str = "it guesses the next tokens"
     setting: Literal["exit_layer", "model", ""] = ""
 
     @property
@@ -144,6 +145,7 @@ EARLY_EXIT = DrafterRow(
     parse=parse_exit,
     check=check_early_exit,
     suits=lambda target: target.exit_layers > 0,
+    explains="the model's own first layers guess the next tokens",
     setting="exit_layer",
 )
 
@@ -166,6 +168,7 @@ MODEL = DrafterRow(
     label=lambda name: f"draft model {name}".strip(),
     summary=lambda name: f"a smaller model ({basename(normpath(name))})",
     spelling=lambda spec: spec.name,
+    explains="a smaller model guesses the next tokens",
     setting="model",
 )
 
@@ -187,6 +190,7 @@ LOOKUP = DrafterRow(
     summary=lambda _: "look-up",
     spelling=lambda _: "lookup",
     check=lambda argument, _: CheckedDrafter(argument, "look-up"),
+    explains="it copies what followed the last words earlier in the text",
 )
 
 DRAFTERS = {row.name: row for row in (EARLY_EXIT, LOOKUP, MODEL)}

@@ -6,21 +6,29 @@ from textual.content import Content
 
 from localspec.core.events import Stats
 from localspec.runtime.stats import PROBES_NEEDED
+from localspec.tui.chat.explained import GAIN
 
 UNKNOWN = "–"
 NOT_YET = f"No speed-up yet: it takes {PROBES_NEEDED} rounds without a draft."
+MEASURED = "measured in {rounds} without a draft"
 UNSTEADY = "No speed-up: this machine's speed changes too much to compare rounds."
 
 
 def gain(speedup: float | None, band: float | None, *, shows_band: bool = False) -> Content:
-    """Coloured, and pointed up or down, where the whole band is on one side of 1."""
+    """Coloured, and pointed up or down, where that is certain."""
     if speedup is None:
         return Content(f"×{UNKNOWN}")
     words = f"×{speedup:.2f}" + (f" ±{band:.2f}" if shows_band and band is not None else "")
-    if band is None or abs(speedup - 1) <= band:
+    if not is_certain(speedup, band):
         return Content.styled(words, "bold")
     arrow, tone = ("▲", "$text-success") if speedup > 1 else ("▼", "$text-error")
     return Content.styled(f"{words} {arrow}", f"bold {tone}")
+
+
+def is_certain(speedup: float | None, band: float | None) -> bool:
+    """Whether it is certain that drafting made it faster, or slower: the whole 95 % interval is on one side of 1. The
+    one rule for this, of the header, the panel and the comparison."""
+    return speedup is not None and band is not None and abs(speedup - 1) > band
 
 
 def plain(stats: Stats) -> float | None:
@@ -29,11 +37,11 @@ def plain(stats: Stats) -> float | None:
     return stats.predicted_per_second / stats.speedup if stats.speedup else None
 
 
-def baseline(stats: Stats, probes: int, *, unit: str = "") -> str:
+def baseline(stats: Stats, probes: int) -> str:
     """The same in words, and what it is known from."""
     if (speed := plain(stats)) is None:
         return UNKNOWN
-    return f"{speed:.1f}{unit} ({probes} probes)"
+    return f"{speed:.1f} ({probes} probes)"
 
 
 def cost(stats: Stats) -> str:
@@ -48,8 +56,8 @@ def against(stats: Stats, band: float | None, probes: int) -> str:
     """The speed-up in a sentence, for who points at the figure."""
     if not stats.speedup:
         return UNSTEADY if stats.baseline_tps else NOT_YET
-    compared = (
-        f"{gain(stats.speedup, band, shows_band=True)}, measured against rounds without a draft, outliers excluded"
-    )
-    why = cost(stats) and f". {cost(stats)}"
-    return f"{compared}: plain would be {baseline(stats, probes, unit=' tok/s')}{why}"
+    found = gain(stats.speedup, band, shows_band=True)
+    why = cost(stats) and f" {cost(stats)}."
+    measured = MEASURED.format(rounds=f"{probes} rounds")
+    pace = f"{plain(stats):,.0f} tokens per second ({measured})"
+    return f"{found}: {GAIN.says}. Without drafting it would be about {pace}.{why}"

@@ -8,7 +8,7 @@ from localspec.core.server_speculation import is_served, speculation
 from localspec.core.sizes import size_words
 from localspec.engine.drafters.table import kind_name
 from localspec.tui.chat.draft_length import drafting
-from localspec.tui.chat.gain import plain
+from localspec.tui.chat.gain import MEASURED, plain
 from localspec.tui.panels.speed_panel import held
 from localspec.tui.panels.stats_line import ending
 
@@ -53,7 +53,7 @@ def gained(stats: Stats) -> list[tuple[str, str]]:
     if not stats.speedup:
         return [("speed-up", "unknown: this machine's speed varies" if stats.baseline_tps else "not known yet")]
     found = f"×{stats.speedup:.2f} in the rounds"
-    return [("plain", f"{plain(stats):.1f} tok/s, estimated from the speed-up"), ("speed-up", found)]
+    return [("plain", f"about {plain(stats):.1f} tok/s, {MEASURED.format(rounds='rounds')}"), ("speed-up", found)]
 
 
 def drafted(stats: Stats) -> list[tuple[str, str]]:

@@ -1,33 +1,43 @@
-"""The keys of the chat screen: each with its action there and the id by which config.toml may give it another key."""
+"""The keys of the chat screen: each with its action there and the id by which config.toml may give it another key.
+
+Lists of keys show them in this order, the most useful first.
+"""
 
 from __future__ import annotations
 
 from textual.binding import Binding, BindingType
 
+
+def key(keys: str, action: str, does: str, *, name: str, word: str = "") -> Binding:
+    """`does` stands in the lists of keys, and `word`, if there is one, in the footer; `name` is the id."""
+    return Binding(keys, action, word or does, show=bool(word), priority=True, id=name, tooltip=does if word else "")
+
+
+SPEC = "Speculation on, auto or off, also while an answer is written"
 CHAT_KEYS: list[BindingType] = [
-    Binding("escape", "stop", "Stop", key_display="Esc", priority=True, id="stop"),
-    Binding("ctrl+n", "new", "New", key_display="^N", priority=True, id="new"),
-    Binding("ctrl+r", "reload", "Reload", key_display="^R", priority=True, id="reload"),
-    Binding("ctrl+r", "retry", "Retry", show=False, priority=True, id="retry"),
-    Binding("alt+e", "edit", "Edit", show=False, priority=True, id="edit"),
-    Binding("alt+z", "undo", "Take the last turn back", show=False, priority=True, id="undo"),
-    Binding("alt+y", "redo", "Bring the turn back", show=False, priority=True, id="redo"),
-    Binding("f7", "tree", "Branches", key_display="F7", show=False, priority=True, id="tree"),
-    Binding("alt+up", "point(-1)", "Earlier message", show=False, priority=True, id="msg.prev"),
-    Binding("alt+down", "point(1)", "Later message", show=False, priority=True, id="msg.next"),
-    Binding("f2", "speed", "Speed", key_display="F2", priority=True, id="speed"),
-    Binding("f3", "tokens", "Tokens", key_display="F3", priority=True, id="tokens"),
-    Binding("shift+f3,f13,f15", "rejects", "Rejected", show=False, priority=True, id="rejects"),  # or so it is sent
-    Binding("f5", "spec", "Speculation", key_display="F5", priority=True, id="spec"),
-    Binding("f6", "compare", "Compare", key_display="F6", show=False, priority=True, id="compare"),
-    Binding("ctrl+t", "thoughts", "Thoughts", show=False, priority=True, id="thoughts"),
-    Binding("ctrl+d", "leave", "Quit", show=False, priority=True, id="leave"),
-    Binding("f1", "help", "Help", key_display="F1", priority=True, id="help"),
-    Binding("ctrl+g", "editor", "Editor", show=False, priority=True, id="editor"),
-    Binding("end", "end", "To the end", show=False, priority=True, id="end"),
-    Binding("ctrl+o", "models", "Model", show=False, priority=True, id="models"),
-    Binding("pageup", "page(-1)", "Page up", show=False, priority=True, id="page.up"),
-    Binding("pagedown", "page(1)", "Page down", show=False, priority=True, id="page.down"),
-    Binding("ctrl+b", "chats", "Chats", key_display="^B", priority=True, id="chats"),
-    Binding("ctrl+f", "find", "Find", key_display="^F", show=False, priority=True, id="find"),
+    key("f1", "help", "What you see, all keys and commands", name="help", word="Help"),
+    key("f2", "speed", "An answer's main figures, all, or none", name="speed", word="Speed"),
+    key("f3", "tokens", "Colour each token by who wrote it", name="tokens", word="Tokens"),
+    key("shift+f3,f13,f15", "rejects", "The same with wrong guesses", name="rejects"),  # or so it is sent
+    key("f5", "spec", SPEC, name="spec", word="Speculation"),
+    key("f6", "compare", "Answer the last question plain and drafted, side by side", name="compare"),
+    key("f7", "tree", "The branches of this chat", name="tree"),
+    key("escape", "stop", "Stop, and keep what was written", name="stop", word="Stop"),
+    key("ctrl+n", "new", "Begin a new chat", name="new", word="New"),
+    key("ctrl+r", "reload", "Load the model again", name="reload", word="Reload"),
+    key("ctrl+r", "retry", "Regenerate the last answer, keeping the old one", name="retry"),
+    key("alt+e", "edit", "Write another version of your last message", name="edit"),
+    key("alt+z", "undo", "Take the last turn back", name="undo"),
+    key("alt+y", "redo", "Bring the turn back", name="redo"),
+    key("alt+up", "point(-1)", "To an earlier message", name="msg.prev"),
+    key("alt+down", "point(1)", "To a later message", name="msg.next"),
+    key("ctrl+t", "thoughts", "Unfold the model's thoughts, or fold them", name="thoughts"),
+    key("ctrl+d", "leave", "Quit, with an empty prompt", name="leave"),
+    key("ctrl+g", "editor", "Write your message in your editor", name="editor"),
+    key("end", "end", "To the end", name="end"),
+    key("ctrl+o", "models", "Find, download and load models and drafters", name="models"),
+    key("pageup", "page(-1)", "Page up", name="page.up"),
+    key("pagedown", "page(1)", "Page down", name="page.down"),
+    key("ctrl+b", "chats", "Your chats", name="chats", word="Chats"),
+    key("ctrl+f", "find", "Find words in this chat", name="find"),
 ]

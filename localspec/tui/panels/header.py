@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from textual import events
 from textual.content import Content
+from textual.geometry import Offset
 from textual.widget import Widget
 
 from localspec.core.events import ModelCard, SpecCard, Stats
@@ -10,7 +12,8 @@ from localspec.core.requests import Template
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import SERVER
 from localspec.models.named_templates import COMPLETION
-from localspec.tui.chat.draft_length import NO_MODEL, drafting
+from localspec.tui.chat.draft_length import NO_MODEL, drafting, explained
+from localspec.tui.chat.explained import SPEED
 from localspec.tui.chat.gain import against, gain
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, SpeedReading, drafts
@@ -28,6 +31,7 @@ class Header(Widget):
         self._loaded: tuple[ModelCard, SpecCard, Template | None] | None = None
         self._reading = SpeedReading(Stats())
         self._drawn = Content()
+        self._pointed: Offset | None = None  # where the mouse is
 
     def clear(self) -> None:
         """Clears the line: another model is being loaded."""
@@ -44,36 +48,52 @@ class Header(Widget):
         self._reading = reading
         if not self.line.is_same(self._drawn):
             self.refresh()
-            shown = reading.stats if drafts(reading) and reading.stats.predicted_n else None
-            self.tooltip = Content(against(shown, reading.band, reading.probes)) if shown else None
+            self.explain()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        self._pointed = event.get_content_offset(self)
+        self.explain()
+
+    def explain(self) -> None:
+        """The tooltip says what the mouse is on: what drafts, or what the figures mean."""
+        words = self.meaning(self._pointed.x) if self._pointed is not None else ""
+        self.tooltip = Content(words) if words else None
+
+    def meaning(self, x: int) -> str:
+        """What stands in this column, in a sentence or two; "" for names that explain themselves."""
+        reading, width = self._reading, self.content_size.width
+        if x >= width - speed(reading).cell_length:
+            return against(reading.stats, reading.band, reading.probes) if drafts(reading) else SPEED.sentence
+        before, drafter, _ = self.names(width)
+        is_there = before.cell_length <= x < before.cell_length + drafter.cell_length
+        return explained(self._loaded[1]) if self._loaded and is_there else ""
 
     @property
     def line(self) -> Content:
         width, figures = self.content_size.width, speed(self._reading)
         columns = max(0, width - figures.cell_length)
-        return self.names(width).truncate(columns, ellipsis=True, pad=True) + figures
+        return Content("").join(self.names(width)).truncate(columns, ellipsis=True, pad=True) + figures
 
-    def names(self, width: int) -> Content:
-        """The names that fit in a line of this width."""
+    def names(self, width: int) -> tuple[Content, Content, Content]:
+        """The names that fit in a line of this width: those before the drafter's, that, and those after it."""
         if self._loaded is None:
-            return NAME
+            return NAME, Content(), Content()
         model, spec, template = self._loaded
         if width < LEAST_WIDTH - 2:  # the blank at either end
-            return Content.styled(one_line(model.name), "bold")
+            return Content.styled(one_line(model.name), "bold"), Content(), Content()
         state = drafting(spec, self._reading.rounds)
         if state == NO_MODEL and self.is_attached:
             state += with_keys(self, " · {spec}: why?")
         drafter = (f" · {state}", QUIET) if spec.switch == "off" else (f" ⇐ {state}", "$text-secondary")
         if spec.kind == SERVER:
             drafter = f" · {state}" if state else "", QUIET
-        return Content.assemble(
+        before = Content.assemble(
             NAME,
             (f" · {one_line(model.name)}", "bold"),
             f" · {one_line(model.quant)}" if model.quant else "",
             f" · {words}" if (words := wording(model, template)) else "",
-            drafter,
-            (f" · {one_line(model.device)}", QUIET),
         )
+        return before, Content.assemble(drafter), Content.styled(f" · {one_line(model.device)}", QUIET)
 
     def render(self) -> Content:
         self._drawn = self.line

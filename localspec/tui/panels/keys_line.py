@@ -88,7 +88,8 @@ class KeysLine(Footer):
         for _, binding, enabled, tooltip in self.screen.active_bindings.values():
             if binding.show and (word := self.word(binding.action, binding.description)):
                 display = self.app.get_key_display(binding)
-                key = Key(binding.key, display, word, binding.action, not enabled, tooltip)
+                does = tooltip if word == binding.description else ""  # it does something else now
+                key = Key(binding.key, display, word, binding.action, not enabled, does)
                 found.setdefault(binding.action, key)
         return found
 

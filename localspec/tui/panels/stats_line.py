@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from asyncio import TimerHandle
 
+from textual import events
 from textual.content import Content
 from textual.reactive import reactive
 from textual.widget import Widget
@@ -11,8 +12,9 @@ from textual.widget import Widget
 from localspec.core.events import FinishReason, Loading, Stats, Waiting
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import is_served, speculation
+from localspec.tui.chat.explained import CONTEXT
 from localspec.tui.chat.gain import cost
-from localspec.tui.chat.info import ChatInfo, info
+from localspec.tui.chat.info import ChatInfo, context, info
 from localspec.tui.terminal.timer import once
 
 GAP = "   "
@@ -105,6 +107,13 @@ class StatsLine(Widget):
         """Ends a hint that is about what the engine did before."""
         if not self._hint_stays:
             self.end_hint()
+
+    def on_mouse_move(self, event: events.MouseMove) -> None:
+        """The tooltip says what the context is where it stands."""
+        at, used = event.get_content_offset(self), context(self.stats)
+        start = self.render().plain.rfind(used) if used else -1
+        is_there = at is not None and 0 <= start <= at.x < start + len(used)
+        self.tooltip = Content(CONTEXT.sentence) if is_there else None
 
     def watch_hint(self, hint: str) -> None:
         self.set_class(bool(hint), "-hints")

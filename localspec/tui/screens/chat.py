@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from textual import events, on
 from textual.actions import SkipAction
 from textual.app import ComposeResult
-from textual.binding import BindingType
+from textual.binding import ActiveBinding, Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.screen import Screen
 from textual.widgets import Input, OptionList, TextArea
@@ -67,6 +67,8 @@ from localspec.tui.transcript.transcript import Transcript
 
 if TYPE_CHECKING:
     from textual.widgets import Markdown
+
+RANKS = {one.id: rank for rank, one in enumerate(CHAT_KEYS) if isinstance(one, Binding)}  # in lists of keys
 
 
 class ChatScreen(Painted, Screen[None]):
@@ -308,6 +310,12 @@ class ChatScreen(Painted, Screen[None]):
         self.chats.finding.leave()
 
     # --- keys
+
+    @property
+    def active_bindings(self) -> dict[str, ActiveBinding]:
+        """The chat's own keys first, in their order: lists of keys follow it, and a prompt has dozens."""
+        found = super().active_bindings
+        return dict(sorted(found.items(), key=lambda item: RANKS.get(item[1].binding.id, len(RANKS))))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         if isinstance(self.focused, {"page": OptionList, "leave": Input}.get(action, ())):

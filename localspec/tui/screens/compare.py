@@ -21,6 +21,7 @@ from localspec.core.requests import GenerateRequest
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import UNREPORTED, is_served
 from localspec.runtime.stats import PROBES_NEEDED
+from localspec.tui.chat.gain import UNKNOWN, is_certain
 from localspec.tui.screens.compare_methods import CompareMethod
 from localspec.tui.screens.compare_side import Side
 from localspec.tui.screens.size_notice import TooSmall
@@ -136,21 +137,41 @@ class CompareScreen(Screen[None]):
 def verdict(first: Side, second: Side) -> str:
     """How much faster the second was, by the token, whether it wrote the same, and whether that is sure."""
     sums = first.tally.stats, second.tally.stats
-    tokens = min(stats.predicted_n for stats in sums)
-    is_short = tokens < FEW or min(stats.predicted_ms for stats in sums) < SHORT_MS
-    unsure = [f"{tokens:,} token{'' if tokens == 1 else 's'}, too few to be sure"] if is_short else []
+    found = ratio(first, second)
     name = f"{one_line(second.way.name)} " if first.way.speculate else ""  # compared with plain, it goes without saying
-    return " · ".join([name + ratio(*sums), texts(first.text, second.text), *unsure])
+    figure = f"{name}×{UNKNOWN if found is None else f'{found:.2f}'}"
+    same = texts(first.text, second.text)
+    if written(sums[0]) >= PROBES_NEEDED and drafted_hardly(sums[1]):
+        return f"{figure}: hardly anything was drafted · {same}"
+    if found is not None and is_sure(found, first, second):
+        return f"{figure}{' faster' if found > 1 else ': slower'} · {same}"
+    tokens = min(stats.predicted_n for stats in sums)
+    return f"{figure} · {same} · {tokens:,} token{'' if tokens == 1 else 's'}, too few to be sure"
 
 
-def ratio(slow: Stats, fast: Stats) -> str:
-    """How many times as fast; unknown of so few rounds that one of them decides."""
-    if min(map(written, (slow, fast))) < PROBES_NEEDED or not slow.predicted_per_second:
-        return "×–"
-    found = f"{fast.predicted_per_second / slow.predicted_per_second:.2f}"
-    if fast.draft_kind != UNREPORTED and fast.draft_n <= HARDLY_ANY * fast.predicted_n:
-        return f"×{found}: hardly anything was drafted"
-    return f"×{found}" + (" faster" if float(found) > 1 else ": slower" if float(found) < 1 else ": as fast")
+def ratio(first: Side, second: Side) -> float | None:
+    """How many times as fast; None where so few rounds are compared with that one of them decides, and where drafts
+    cannot have done that: the machine changed its speed."""
+    slow, fast = first.tally.stats, second.tally.stats
+    if written(slow) < PROBES_NEEDED or not slow.predicted_per_second:
+        return None
+    found, meter = fast.predicted_per_second / slow.predicted_per_second, second.tally.meter
+    return found if slow.draft_n or not meter.times or found <= meter.most else None
+
+
+def is_sure(found: float, first: Side, second: Side) -> bool:
+    """Applies the one rule to what the clock says, and to what the rounds say: the clock has the machine's hiccups, and
+    the rounds have what changed between the two answers. Where a server reports no rounds: both are long."""
+    rounds = second.tally.meter.against(first.tally.meter)
+    if rounds is None:
+        sums = first.tally.stats, second.tally.stats
+        return all(stats.predicted_n >= FEW and stats.predicted_ms >= SHORT_MS for stats in sums)
+    speedup, band = rounds
+    return is_certain(found, band) and is_certain(speedup, band) and (found > 1) == (speedup > 1)
+
+
+def drafted_hardly(stats: Stats) -> bool:
+    return stats.draft_kind != UNREPORTED and stats.draft_n <= HARDLY_ANY * stats.predicted_n
 
 
 def written(stats: Stats) -> int:

@@ -1,4 +1,5 @@
-"""All commands and keys on one page over the chat. Knows where they are declared, and no chat."""
+"""What stands on the screen, all commands and keys, on one page over the chat. Knows where they are declared, and no
+chat."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
+from localspec.tui.chat.explained import WHAT_YOU_SEE
 from localspec.tui.control.branches import LETTERS
 from localspec.tui.control.commands import COMMANDS
 from localspec.tui.keys.key_names import changed, named, rows, with_keys
@@ -53,7 +55,9 @@ OVER: dict[str, list[BindingType]] = {
 WIDEST = 24
 CHANGED = "Keys that your settings change"
 NAMES = "Names of all keys, for [keymap] in config.toml"
+SEEN = "What you see"
 WHO = "Who wrote a token, as {tokens} shows it"
+LETTERS_AT = "At a message ({msg.prev} goes to one), with an empty prompt"
 CLOSE = "{help.close} closes this page; ↑ ↓ PgUp PgDn scroll it."
 
 
@@ -72,9 +76,9 @@ class HelpScreen(ClosedByOpener, ModalScreen[None]):
         own = changed(self)
         sections: dict[str, Iterable[tuple[str, str]]] = {
             **({CHANGED: own} if own else {}),
-            "Commands": [(command.usage, command.says) for command in COMMANDS.values()],
             "Keys": self._keys,
-            "At a message, with an empty prompt": rows(self, LETTERS),
+            "Commands": [(command.usage, command.says) for command in COMMANDS.values()],
+            with_keys(self, LETTERS_AT): rows(self, LETTERS),
             "At what is attached": rows(self, Pills.BINDINGS),
             "In the chat list": rows(self, (*ChatList.BINDINGS, *Sidebar.BINDINGS)),
             "While finding": rows(self, (*Words.BINDINGS, *FindBar.BINDINGS, *Count.BINDINGS)),
@@ -82,13 +86,15 @@ class HelpScreen(ClosedByOpener, ModalScreen[None]):
         }
         with VerticalScroll(id="help"):
             yield Static(with_keys(self, CLOSE), markup=False, classes="quiet")
+            yield Static(SEEN, markup=False, classes="title")
+            yield Static(table(WHAT_YOU_SEE), markup=False)
+            yield Static(with_keys(self, WHO), markup=False, classes="title")
+            yield Static(meanings(self), markup=False)
             for title, listed in sections.items():
                 yield Static(title, markup=False, classes="title")
                 yield Static(table(listed), markup=False)
             yield Static(NAMES, markup=False, classes="title")
             yield Static(named(self), markup=False, classes="quiet")
-            yield Static(with_keys(self, WHO), markup=False, classes="title")
-            yield Static(meanings(self), markup=False)
         yield TooSmall()
 
 
@@ -108,7 +114,7 @@ def active_keys(screen: Screen[Any]) -> list[tuple[str, str]]:
     keys: dict[str, list[str]] = {}
     for one in active:
         keys.setdefault(one.binding.id or "", []).append(one.binding.key)
-    says = {one.binding.id: one.binding.description for one in active}
+    says = {one.binding.id: one.tooltip or one.binding.description for one in active}
     declared = default_keys(binding for node in dict.fromkeys(one.node for one in active) for binding in node.BINDINGS)
     shown = [name for name in declared if name in keys]
     return [

@@ -14,6 +14,7 @@ from textual.widgets import Static
 from localspec.core.events import Stats, Step, Text
 from localspec.core.sanitize import clean, one_line
 from localspec.history.provenance import edited_steps
+from localspec.tui.chat.explained import UNDER_AN_ANSWER
 from localspec.tui.markdown.layout import Pile
 from localspec.tui.markdown.passages import Passages
 from localspec.tui.panels.stats_line import summary
@@ -55,6 +56,7 @@ class Answer(Pile, Vertical):
         self._tokens, self._ribbon = TokenView(self.rounds, self._edited), Ribbon(self.rounds)
         self._tokens.display = False
         self._figures = Static(markup=False, classes="figures")
+        self._figures.tooltip = Content(UNDER_AN_ANSWER)
 
     def compose(self) -> ComposeResult:
         yield self.speaker

@@ -67,7 +67,7 @@ KEYS = (
     ("{stop}", "stop the answer and keep what was written"),
     ("{up}", "edit your last message"),
     ("{page.up} {page.down}", "scroll"),
-    ("/", "commands: /help lists them, and all keys"),
+    ("{help}", "what you see, all keys and commands (or /help)"),
 )
 
 

@@ -15,6 +15,7 @@ from textual.widget import Widget
 
 from localspec.core.blocks import column, grouped, per_cell
 from localspec.core.events import Step
+from localspec.tui.chat.explained import RIBBON
 from localspec.tui.markdown.layout import Tall
 
 PLAIN = "·"
@@ -60,6 +61,7 @@ class Ribbon(Tall, Widget):
         self.rounds = rounds
         self._seen = 0
         self.display = False
+        self.tooltip = Content(RIBBON.sentence)
 
     def on_mount(self) -> None:
         self.follow()

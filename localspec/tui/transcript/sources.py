@@ -20,22 +20,14 @@ class SourceStyle(NamedTuple):
 
 
 SOURCES: dict[Source, SourceStyle] = {
-    "draft": SourceStyle(
-        "draft",
-        "italic $token-draft",
-        "by the drafter; the later in its draft, the paler; hover to see the position",
-    ),
-    "bonus": SourceStyle("bonus", "bold $token-bonus", "by the target, after a draft that was right as a whole"),
-    "fix": SourceStyle(
-        "fix", "underline $token-fix", "by the target, where the draft was wrong; hover to see the draft"
-    ),
-    "plain": SourceStyle("plain", "$foreground", "by the target, in a round without a draft"),
-    "edited": SourceStyle("«edited»", "bold italic $token-edited", "by you: the answer was edited; in no figure"),
+    "draft": SourceStyle("draft", "italic $token-draft", "guessed by the drafter, and right (the later, the paler)"),
+    "bonus": SourceStyle("bonus", "bold $token-bonus", "the model's extra token after a draft that was right"),
+    "fix": SourceStyle("fix", "underline $token-fix", "the model's own where a guess was wrong; hover to see it"),
+    "plain": SourceStyle("plain", "$foreground", "the model's own in a round without a draft"),
+    "edited": SourceStyle("«edited»", "bold italic $token-edited", "yours: you edited the answer; in no figure"),
 }
 LOOKED_UP = SourceStyle(
-    "look-up",
-    "italic underline $token-draft",
-    "by look-up: copied from earlier text; hover to see where",
+    "look-up", "italic underline $token-draft", "copied from earlier text, and right; hover to see where"
 )
 ALL = (SOURCES["draft"], LOOKED_UP, *(look for source, look in SOURCES.items() if source != "draft"))
 REJECTED, ODDS = "strike $token-rejected", "$token-rejected"
