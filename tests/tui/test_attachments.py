@@ -181,6 +181,92 @@ async def test_a_file_is_detached_with_its_mention_and_undo_brings_both_back(not
         )
 
 
+async def test_of_a_file_that_has_changed_only_the_newest_version_is_sent_and_that_is_said(tmp_path: Path):
+    """Also where a question is edited or taken back: its file stands there as it was when it was sent."""
+    file = tmp_path / "calc.py"
+    file.write_text("old")
+    engine = ScriptedEngine(HELLO, HELLO, HELLO)
+    async with kept_chat(engine, size=(120, 30)) as stage:
+        await stage.ready()
+        await stage.write(f"@{file}")
+        await stage.pilot.press("space")
+        await stage.sees("calc.py, 3 characters]")
+        for number, text in enumerate(("newer", "newest", "the last"), 1):
+            file.write_text(text)
+            await stage.send(f"question {number}")
+            await stage.hints("calc.py had changed: it was sent as it is now.")
+            await stage.until(lambda asked=number: len(engine.requests) == asked)
+            await stage.ready()
+            said = stage.chat.conversation.last("user")
+            assert said is not None
+            assert [one.text for one in said.attachments] == [text]
+            await stage.pilot.press("up" if number == 1 else "alt+z")
+            await stage.until(lambda asked=number: stage.chat.prompt.text.endswith(f"question {asked}"))
+
+
+async def test_a_file_that_was_removed_from_the_bar_is_not_sent_though_the_text_names_it(tmp_path: Path):
+    file = tmp_path / "calc.py"
+    file.write_text("secret")
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, HELLO)
+    async with kept_chat(engine, size=(120, 30)) as stage:
+        await stage.ready()
+        await stage.write(f"@{file}")
+        await stage.pilot.press("space")
+        await stage.sees("calc.py, 6 characters]")
+        await stage.pilot.press(*"what", "up", "backspace", "down")
+        await stage.until(lambda: not stage.chat.prompt.pills.attachments)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(engine.requests) == 1)
+        await stage.ready()
+        assert not stage.chat.conversation.branch[0].attachments
+
+        await stage.pilot.press("up")
+        await stage.until(lambda: stage.chat.prompt.text == f"@{file} what")
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(engine.requests) == 2)
+        await stage.ready()
+        assert not stage.chat.conversation.branch[0].attachments, "an edited question has the files that it had"
+
+        await stage.send(f"and @{file} here")
+        await stage.until(lambda: len(engine.requests) == 3)
+        await stage.ready()
+        assert [one.text for one in stage.chat.conversation.branch[-2].attachments] == ["secret"]
+        await stage.pilot.press("up")
+        await stage.sees("calc.py, 6 characters]")
+        await stage.pilot.press("up", "delete", "x", "enter")
+        await stage.until(lambda: len(stage.chat.conversation.tree) == 8)
+        assert not stage.chat.conversation.branch[-2].attachments
+
+
+async def test_a_file_removed_from_the_bar_is_attached_again_when_it_is_named_anew(tmp_path: Path):
+    file = tmp_path / "calc.py"
+    file.write_text("text")
+    async with open_chat(ScriptedEngine(HELLO), size=(120, 30)) as stage:
+        await stage.ready()
+        for _ in range(2):
+            await stage.write(f"@{file}")
+            await stage.pilot.press("space")
+            await stage.sees("calc.py, 4 characters]")
+            await stage.pilot.press("home", "backspace", "end", "space")
+            assert not stage.chat.prompt.pills.attachments
+            await stage.pilot.press("ctrl+u")
+            await stage.until(lambda: not stage.chat.prompt.text)
+
+
+async def test_a_file_that_is_gone_by_now_goes_with_its_question_as_it_was(tmp_path: Path):
+    file = tmp_path / "calc.py"
+    file.write_text("text")
+    engine = ScriptedEngine(HELLO, HELLO)
+    async with kept_chat(engine, size=(120, 30)) as stage:
+        await stage.ready()
+        await stage.asks(f"what is @{file}", "Bye.")
+        await stage.ready()
+        file.unlink()
+        await stage.pilot.press("up", "space", "x", "enter")
+        await stage.until(lambda: len(engine.requests) == 2)
+        assert "text" in engine.requests[1].messages[-1].content  # type: ignore[operator]
+
+
 async def test_what_cannot_be_attached_is_said_and_nothing_is_lost(tmp_path: Path):
     (tmp_path / "zeros").write_bytes(b"a\0b")
     engine = ScriptedEngine(HELLO)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
@@ -29,7 +29,7 @@ def from_paste(text: str) -> Attachment:
 
 def from_file(typed: str) -> Attachment:
     """The file as text; a UsageError in one sentence if it is not a text file. Waits for the disk."""
-    path = Path(os.path.expanduser(typed))
+    path = Path(path_of(typed))
     try:
         if not path.exists():
             raise UsageError(f"There is no file {typed}.", hint="Name another: /attach PATH")
@@ -62,7 +62,17 @@ def mentioned(text: str) -> Iterator[str]:
 def paths_mentioned(text: str) -> set[str]:
     """The paths of the attachments that these mentions make, where they are files. Knows no disk."""
     names = mentioned(text) if "@" in text else ()
-    return {str(Path(os.path.expanduser(each))) for name in names for each in meant(name)}
+    return {path_of(each) for name in names for each in meant(name)}
+
+
+def left_out(text: str, attachments: Iterable[Attachment]) -> set[str]:
+    """The paths that a message mentions and does not have."""
+    return paths_mentioned(text) - {one.path for one in attachments}
+
+
+def path_of(name: str) -> str:
+    """The path of the attachment that this name makes. Knows no disk."""
+    return str(Path(os.path.expanduser(name)))
 
 
 def meant(name: str) -> tuple[str, str]:

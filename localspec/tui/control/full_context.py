@@ -84,7 +84,7 @@ class FullContext:
         await self.turns.break_off()
         self.conversation.take_back(asked)
         self.recorder.remove(asked, self.conversation.head)
-        self.state.prompt.give(escape_slash(asked.text), asked.attachments)
+        self.state.prompt.give(escape_slash(asked.text), asked.attachments, was_sent=True)
         await self.turns.show_branch()
         self.screen.post_message(Chosen(own))
 

@@ -5,13 +5,15 @@ Knows the prompt, and no chats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from textual.content import Content
 
 from localspec.core.sanitize import clean
 from localspec.history import Attachment
+from localspec.tui.chat.attachments import left_out
 from localspec.tui.control.commands import escape_slash
+from localspec.tui.panels.pills import newest
 from localspec.tui.panels.prompt import Prompt
 
 
@@ -21,10 +23,12 @@ class Draft:
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
+    left_out: frozenset[str] = field(default=frozenset(), compare=False)  # files that it mentions and does not have
 
     def joined(self, later: Draft) -> Draft:
         text = "\n\n".join(filter(None, (self.text, later.text)))
-        return Draft(text, tuple(dict.fromkeys((*self.attachments, *later.attachments))))
+        attachments = newest(dict.fromkeys((*self.attachments, *later.attachments)))
+        return Draft(text, attachments, self.left_out | later.left_out)
 
 
 NOTHING = Draft()
@@ -41,7 +45,8 @@ class MessageEdit:
 
     @property
     def _there(self) -> Draft:
-        return Draft(self._prompt.text, self._prompt.pills.attachments)
+        pills = self._prompt.pills
+        return Draft(self._prompt.text, pills.attachments, frozenset(pills.removed))
 
     @property
     def before(self) -> Draft:
@@ -70,13 +75,14 @@ class MessageEdit:
         """Puts a message into the prompt, in place of one that was lent before; `title` says what may be done."""
         if not self.is_untouched:
             self._kept = self._kept.joined(self._there)
-        self._put(Draft(escape_slash(clean(text)), attachments))  # it may be from a history of another program's
+        shown = escape_slash(clean(text))  # it may be from a history of another program's
+        self._put(Draft(shown, attachments, frozenset(left_out(shown, attachments))))
         self.message = self._there
         self._prompt.border_title = Content(title)
 
     def change(self, draft: Draft) -> None:
         """What the user had made of the message is there again."""
-        self._put(draft)
+        self._put(replace(draft, left_out=self._there.left_out))
 
     def end(self) -> None:
         """The message leaves the prompt, changed or not; what was there before comes back."""
@@ -105,3 +111,4 @@ class MessageEdit:
     def _put(self, draft: Draft) -> None:
         self._prompt.pills.attachments = draft.attachments
         self._prompt.lay(draft.text)
+        self._prompt.leave_out(draft.left_out)

@@ -73,7 +73,7 @@ class Turns:
         if state.phase == "unloaded":
             self.engine.load()
         if state.queued is not None or state.phase == "gone":
-            state.prompt.give(escape_slash(text), attachments)
+            state.prompt.give(escape_slash(text), attachments, was_sent=True)
             self.feedback.hint(
                 WAITING if state.queued is not None else f"{state.status.state} Your message stays here."
             )
@@ -157,7 +157,7 @@ class Turns:
         """The message that waits returns to the prompt."""
         if self.state.queued is not None:
             question, self.state.queued = self.state.queued, None
-            self.state.prompt.give(escape_slash(question.text), question.attachments)
+            self.state.prompt.give(escape_slash(question.text), question.attachments, was_sent=True)
             self.conversation.take_back(question)
             self.recorder.remove(question, self.conversation.head)
             await self.show_branch()

@@ -279,6 +279,9 @@ class ChatScreen(Painted, Screen[None]):
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
         self.command_line.refuse(message)
 
+    def on_prompt_renewed(self, message: Prompt.Renewed) -> None:
+        self.command_line.tell_renewed(message)
+
     def on_prompt_doubted(self, message: Prompt.Doubted) -> None:
         self.command_line.doubt(message)
 
