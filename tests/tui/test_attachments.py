@@ -345,6 +345,35 @@ def test_a_long_text_is_wrapped_by_cells():
     assert wrapped("abcde", 2) == ["ab", "cd", "e"]
     assert wrapped("日本語", 4) == ["日本", "語"]
     assert wrapped("", 4) == [""]
+    assert wrapped("日本語", 1) == ["日", "本", "語"]
+
+
+def test_words_of_any_alphabet_stay_whole():
+    assert wrapped("naïve words “stay” whole", 8) == ["naïve ", "words ", "“stay” ", "whole"]
+    assert wrapped("это целые слова", 10) == ["это целые ", "слова"]
+    assert wrapped("a 日本語日本語", 6) == ["a 日本", "語日本", "語"], "a wide letter needs no blank"
+    decomposed = "cafe\u0301 " * 8
+    assert wrapped(decomposed, 10) == ["cafe\u0301 cafe\u0301 "] * 4
+
+
+@pytest.mark.parametrize("letter", ["x", "ü"])
+def test_of_a_long_line_nothing_is_left_out(letter: str):
+    line = (letter * 9 + " ") * 10_000
+    assert "".join(wrapped(line, 76)) == line
+
+
+async def test_the_end_of_a_long_line_is_shown():
+    class Reader(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Lines("long " * 20_000 + "the end")
+
+    app = Reader()
+    async with app.run_test(size=(60, 16)) as pilot:
+        lines = app.query_one(Lines)
+        await pilot.pause()
+        lines.scroll_end(animate=False, immediate=True)
+        await pilot.pause()
+        assert "the end" in lines.render_line(lines.size.height - 1).text
 
 
 @pytest.mark.parametrize(("text", "count"), [("a\n" * 400, 400), ("a\n" * 399 + "a", 400), ("", 1), ("\n\n", 2)])

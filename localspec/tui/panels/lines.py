@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rich.cells import chop_cells
+from rich.cells import cell_len, chop_cells
 from rich.segment import Segment
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
@@ -13,7 +13,6 @@ from textual.strip import Strip
 from localspec.core.sanitize import clean
 
 TAB = " " * 4
-LONGEST = 20_000  # letters of a line that are shown
 
 
 class Lines(ScrollView, can_focus=True):
@@ -43,7 +42,7 @@ class Lines(ScrollView, can_focus=True):
         self._rows = [
             (number if part == 0 else 0, text)
             for number, line in enumerate(self.lines, 1)
-            for part, text in enumerate(wrapped(line[:LONGEST], width))
+            for part, text in enumerate(wrapped(line, width))
         ]
 
     def render_line(self, y: int) -> Strip:
@@ -57,13 +56,17 @@ class Lines(ScrollView, can_focus=True):
 
 
 def wrapped(line: str, width: int) -> list[str]:
-    """The line in parts of this width, cut after a blank where it has one."""
-    if not line.isascii():
-        return chop_cells(line, width)
+    """The line in parts of this many cells, cut after a blank where it has one, and beside a wide letter anywhere."""
     parts, at = list[str](), 0
-    while len(line) - at > width:
-        cut = line.rfind(" ", at, at + width) + 1
-        cut = cut if cut > at else at + width
+    while (end := at + fitting(line[at : at + 2 * width], width)) < len(line):
+        cut = line.rfind(" ", at, end) + 1
+        is_wide = cell_len(line[end - 1 : end + 1]) > 2
+        cut = cut if cut > at and not is_wide else end
         parts.append(line[at:cut])
         at = cut
     return [*parts, line[at:]]
+
+
+def fitting(text: str, width: int) -> int:
+    """How many of the letters stand in this many cells; at least one."""
+    return max(1, width if text.isascii() else len((chop_cells(text, width) or [text])[0]))
