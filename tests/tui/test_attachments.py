@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,20 @@ from textual import events
 from textual.app import App, ComposeResult
 
 from localspec.core.errors import UsageError
+from localspec.core.text_file import not_utf8
 from localspec.history import Attachment, History, with_attachments
 from localspec.history.export import export
-from localspec.tui.chat.attachments import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
+from localspec.tui.chat.attachments import (
+    MAX_BYTES,
+    PASTE_CHARACTERS,
+    doubtful,
+    file_named,
+    from_file,
+    just_mentioned,
+    mentioned,
+    no_file,
+    paths_mentioned,
+)
 from localspec.tui.chat.conversation import turns
 from localspec.tui.chat.saved_chat import conversation
 from localspec.tui.panels.lines import Lines, wrapped
@@ -45,7 +57,7 @@ def test_what_is_no_text_file_is_refused_in_one_sentence(tmp_path: Path):
     cases = {
         "missing": (None, "There is no file"),
         "zeros": (b"a\0b", "is not a text file"),
-        "latin": (b"caf\xe9", "is not text in UTF-8"),
+        "latin": (b"caf\xe9", "is not UTF-8 text"),
         "huge": (b"x" * (MAX_BYTES + 1), "is larger than 1 MB"),
     }
     for name, (content, sentence) in cases.items():
@@ -68,8 +80,39 @@ def test_a_file_is_read_as_text(notes: Path):
     assert len(read.sha256 or "") == 64
 
 
+def test_what_is_no_utf_8_is_said_as_localspec_run_says_it(tmp_path: Path):
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    with pytest.raises(UsageError) as raised:
+        from_file(str(tmp_path / "latin"))
+    assert str(raised.value).endswith(str(not_utf8("latin")))
+    assert raised.value.hint == "Convert it first, e.g. with iconv."
+
+
+def test_what_is_there_and_no_file_is_not_said_to_be_missing(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe.py")
+    assert no_file(str(tmp_path / "pipe.py")).endswith("pipe.py is not a file.")
+    assert no_file(str(tmp_path)).endswith("is a folder.")
+    assert no_file("none.py") == "There is no file none.py."
+
+
+@pytest.mark.parametrize(
+    "text", ["(@{0})", '"@{0}"', "“@{0}”", "„@{0}“", "«@{0}»", "'@{0}', and", "[@{0}].", '(@"{0}")']
+)
+def test_a_mention_may_stand_in_brackets_or_quotation_marks(text: str, tmp_path: Path):
+    (tmp_path / "letter.txt").write_text("x")
+    file = str(tmp_path / "letter.txt")
+    assert [file_named(name) for name in mentioned(f"sum up {text.format(file)}")] == [file]
+    assert file in paths_mentioned(text.format(file))
+    assert [*doubtful(text.format("letter.txt"))] == ["letter.txt"]
+
+
+def test_addresses_and_decorators_are_no_mentions():
+    assert not [*mentioned("(me@home.org) “me@home.org” a@b")]
+    assert not [*doubtful("(@property) [@Override] from '@angular/core'; import \"@types/node.js\"")]
+
+
 def test_a_mention_begins_a_word():
-    assert [*mentioned('@a.md, x@y.z and @"b c.txt" (@d)\n@e')] == ["a.md,", "b c.txt", "e"]
+    assert [*mentioned('@a.md, x@y.z and @"b c.txt" (@d)\n@e')] == ["a.md,", "b c.txt", "d)", "e"]
     assert just_mentioned("see @a.md ") == "a.md"
     assert just_mentioned('see @"b c.txt" ') == "b c.txt"
     assert just_mentioned("see @a.md") is None

@@ -17,7 +17,7 @@ from localspec.core import paths
 from localspec.core.process import Process, this
 from localspec.history import Chat, History, Unsent, recall
 from localspec.tui.chat.attachments import PASTE_CHARACTERS
-from localspec.tui.control.unsent import BACK, EDIT_BACK
+from localspec.tui.control.unsent import BACK, EDIT_BACK, NO_EDIT
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat
 from tests.support.scripted_engine import ScriptedEngine
@@ -267,3 +267,9 @@ def test_what_was_written_to_a_server_follows_to_no_other_and_not_back():
         assert history.unsent(None, "other") == ()
         (here,), (box,) = history.unsent(None), history.unsent(None, "box")
         assert (here.content, box.content) == ("for here", "for box")
+
+
+@pytest.mark.parametrize("sentence", [BACK, EDIT_BACK, NO_EDIT])
+def test_no_sentence_says_that_it_was_written_in_this_chat(sentence: str):
+    """What began a chat comes back in whichever is begun next, with any model."""
+    assert "this chat" not in sentence

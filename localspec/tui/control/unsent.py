@@ -14,7 +14,7 @@ from localspec.tui.control.message_edit import Draft
 from localspec.tui.control.parts import Parts
 
 MOST_LOOKS = 5  # after which it is kept though typing never rests
-BACK = "What you wrote in this chat and was not sent is in the prompt again."
+BACK = "A message that was not sent is in the prompt again."  # in a new chat, one that was to begin another
 EDIT_BACK = "Your edit of this message was not sent: it is in the prompt again."
 NO_EDIT = "What you had made of an earlier message is in the prompt again; it will be sent as a new message."
 
