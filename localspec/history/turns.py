@@ -26,7 +26,7 @@ ANEW = Notice("info", "history_anew", "This chat was deleted elsewhere; your las
 
 
 class Asked(Record, frozen=True):
-    """A question was sent, below `parent`. The first creates the chat from `chat`; a later one may change its model or
+    """A question was sent, below `parent`. The first creates the chat from `chat`; a later one may give it another
     preset."""
 
     chat: NewChat
@@ -37,11 +37,13 @@ class Asked(Record, frozen=True):
 
 
 class Answered(Record, frozen=True):
-    """An answer to `parent`, so far or finished; it replaces what was saved of it."""
+    """An answer to `parent`, so far or finished; it replaces what was saved of it. `model_key`: the chat is that
+    model's from now on."""
 
     answer: Answer
     id: int
     parent: int
+    model_key: str = ""
 
 
 class Unanswered(Record, frozen=True):
@@ -147,7 +149,8 @@ class Turns:
 
     def __init__(self, chat: Chat | None = None) -> None:
         self._chat_id: str | None = None
-        self._kind: tuple[str, str | None] | None = None
+        self._model = ""  # as the history has it
+        self._preset: str | None = None
         self._rows: dict[int, int] = {}  # of the ids that are our own
         self._unsent: tuple[int, ...] = ()  # the rows of what is in the prompt
         self._continue(chat)
@@ -192,15 +195,15 @@ class Turns:
         if message.chat_id != before:
             self._rows.clear()
         self._chat_id, self._rows[asked.id], self._unsent = message.chat_id, message.id, ()
-        self._kind = (asked.chat.model_key, asked.chat.preset)
+        self._preset = asked.chat.preset
         return ANEW if before not in (None, message.chat_id) else None
 
     def _asked(self, history: History, asked: Asked) -> StoredMessage:
         """Adds the question; a chat that another program has deleted is created again."""
         if self._chat_id is not None:
             with suppress(NoSuchChat):
-                if (asked.chat.model_key, asked.chat.preset) != self._kind:
-                    history.change(self._chat_id, model_key=asked.chat.model_key, preset=asked.chat.preset)
+                if asked.chat.preset != self._preset:
+                    history.change(self._chat_id, preset=asked.chat.preset)
                 parent, attached = self._row(asked.parent), asked.attachments
                 message = StoredMessage.unsaved(self._chat_id, "user", asked.question, parent, attachments=attached)
                 return history.append(replace(message, reason=ENDED_FIRST), sends=self._unsent)
@@ -214,6 +217,9 @@ class Turns:
                 message = StoredMessage.unsaved(chat_id, "assistant", "", self._row(answered.parent), status="partial")
                 self._rows[answered.id] = history.append(message).id
             history.save(self._rows.get(answered.id, answered.id), answered.answer)
+            if answered.model_key not in ("", self._model):
+                history.change(chat_id, model_key=answered.model_key)
+                self._model = answered.model_key
         except NoSuchChat as fault:
             raise self._ended(fault) from fault
 
@@ -270,6 +276,6 @@ class Turns:
 
     def _continue(self, chat: Chat | None) -> None:
         self._chat_id = chat.id if chat else None
-        self._kind = (chat.model_key, chat.preset) if chat else None
+        self._model, self._preset = (chat.model_key, chat.preset) if chat else ("", None)
         self._rows.clear()
         self._unsent = ()

@@ -91,6 +91,7 @@ class HistoryRecorder:
         self._usual = self._chat = chat
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
         self._answer: Utterance | None = None  # while it is being written
+        self._answers = chat.model_key  # the key of the model that writes it
         self._begun, self._spent = "", Stats()  # of an answer that goes on: what there was of it before
         self._added = ""  # since then
         self.unsent: tuple[Unsent, ...] = ()  # what is kept of the prompt
@@ -178,6 +179,7 @@ class HistoryRecorder:
     def answer(self, utterance: Utterance, params: Mapping[str, Setting] = NO_PARAMS) -> None:
         """Begins an answer, whose tokens are chosen with these `params`."""
         self._answer, self._made = utterance, msgspec.structs.replace(self._author, params=dict(params))
+        self._answers = self._chat.model_key
         self._begun, self._spent, self._added = "", Stats(), ""
         self._steps, self._grown, self._is_stored = [], 0, False
 
@@ -290,7 +292,8 @@ class HistoryRecorder:
         self._grown, self._is_stored = 0, True
         made = msgspec.structs.replace(self._made, stats=self.whole(stats))
         text = self._begun + self._added
-        self._post(Answered(Answer(text, made, tuple(self._steps), fault), answer.id, answer.parent_id or 0))
+        said = Answer(text, made, tuple(self._steps), fault)
+        self._post(Answered(said, answer.id, answer.parent_id or 0, self._answers))
         return made
 
     def _post(self, update: Update) -> None:
