@@ -22,18 +22,20 @@ if TYPE_CHECKING:
 
 OWN = 1 << 48  # no history gets that far
 ENDED_FIRST = "the program ended first, or is still at it elsewhere."  # unless another reason comes
+NEXT_ANEW = "Your next message starts a new chat."
 ANEW = Notice("info", "history_anew", "This chat was deleted elsewhere; your last message starts a new one.")
 
 
 class Asked(Record, frozen=True):
     """A question was sent, below `parent`. The first creates the chat from `chat`; a later one may give it another
-    preset."""
+    preset. `title`: what a chat that begins with this one is called."""
 
     chat: NewChat
     question: str
     id: int
     parent: int | None
     attachments: tuple[Attachment, ...] = ()
+    title: str = ""
 
 
 class Answered(Record, frozen=True):
@@ -191,15 +193,17 @@ class Turns:
                 update.reply(self._chat_id)
 
     def _ask(self, history: History, asked: Asked) -> Notice | None:
-        before, message = self._chat_id, self._asked(history, asked)
+        before, is_first = self._chat_id, self._chat_id is None and asked.parent is None
+        message = self._asked(history, replace(asked.chat, title=asked.chat.title if is_first else asked.title), asked)
         if message.chat_id != before:
             self._rows.clear()
+            self._model = asked.chat.model_key
         self._chat_id, self._rows[asked.id], self._unsent = message.chat_id, message.id, ()
         self._preset = asked.chat.preset
         return ANEW if before not in (None, message.chat_id) else None
 
-    def _asked(self, history: History, asked: Asked) -> StoredMessage:
-        """Adds the question; a chat that another program has deleted is created again."""
+    def _asked(self, history: History, chat: NewChat, asked: Asked) -> StoredMessage:
+        """Adds the question; a chat that another program has deleted is created again, as `chat`."""
         if self._chat_id is not None:
             with suppress(NoSuchChat):
                 if asked.chat.preset != self._preset:
@@ -208,7 +212,7 @@ class Turns:
                 message = StoredMessage.unsaved(self._chat_id, "user", asked.question, parent, attachments=attached)
                 return history.append(replace(message, reason=ENDED_FIRST), sends=self._unsent)
         return history.begin(
-            asked.chat, asked.question, attachments=asked.attachments, sends=self._unsent, reason=ENDED_FIRST
+            chat, asked.question, attachments=asked.attachments, sends=self._unsent, reason=ENDED_FIRST
         )
 
     def _save(self, history: History, chat_id: str, answered: Answered) -> None:
@@ -241,7 +245,7 @@ class Turns:
     def _ended(self, fault: NoSuchChat) -> NoSuchChat:
         """The chat was deleted elsewhere: the next question starts another."""
         self._continue(None)
-        return NoSuchChat(fault.message, hint="Your next message starts a new chat.")
+        return NoSuchChat(fault.message, hint=NEXT_ANEW)
 
     def _change(self, history: History, chat_id: str, update: Instructed | Shortened | Titled) -> None:
         """Changes the chat itself."""

@@ -88,6 +88,7 @@ class HistoryRecorder:
         self._titled = titled
         self.title: str | None = None  # of the chat; None before its first question
         self._says_nothing = False  # the title, which the next question may better
+        self._own_title = ""  # of a chat that would begin with the last question
         self._usual = self._chat = chat
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
         self._answer: Utterance | None = None  # while it is being written
@@ -154,14 +155,16 @@ class HistoryRecorder:
         self._entitle(question)
         self.unsent = ()  # the writer drops it with this
         chat = msgspec.structs.replace(self._chat, title=self.title or "")
-        self._post(Asked(chat, question.text, question.id, question.parent_id, question.attachments))
+        place = question.id, question.parent_id
+        self._post(Asked(chat, question.text, *place, question.attachments, self._own_title))
 
     def _entitle(self, question: Utterance) -> None:
         """The chat's title: what was asked first, or first beyond a greeting."""
         files = [one.path for one in question.attachments if one.path]
         found = title_of(question.text, files) or next((name(one) for one in question.attachments), "")
+        self._own_title = (found or first_line(question.text)) if self._titled else ""
         if self.title is None:
-            self.title = (found or first_line(question.text)) if self._titled else ""
+            self.title = self._own_title
             self._says_nothing = self._titled and not found
         elif self._says_nothing and found:
             self._post(Titled(found, self.title))
@@ -171,6 +174,10 @@ class HistoryRecorder:
         """The user calls this chat so, whatever is asked."""
         self.title, self._says_nothing = title, False
         self._post(Titled(title))
+
+    def begin_anew(self) -> None:
+        """The chat was deleted elsewhere: the last question has begun another."""
+        self.called(self._own_title)
 
     def called(self, title: str) -> None:
         """Goes on in a chat that is called so."""

@@ -82,6 +82,7 @@ class Turns:
         self.recorder.ask(state.queued, state.tally.stats)
         if state.phase != "idle":
             self.transcript.question(state.queued).wait()
+            self.locate()
         await self.show_branch()
         if state.phase == "idle":
             await self.ask_next()
@@ -160,6 +161,7 @@ class Turns:
             self.state.prompt.give(escape_slash(question.text), question.attachments, was_sent=True)
             self.conversation.take_back(question)
             self.recorder.remove(question, self.conversation.head)
+            self.locate()
             await self.show_branch()
 
     def locate(self) -> None:

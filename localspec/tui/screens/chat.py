@@ -259,6 +259,7 @@ class ChatScreen(Painted, Screen[None]):
         await self.engine.drain(message.feed)
 
     async def on_noticed(self, message: Noticed) -> None:
+        self.chats.lose_title(message.notice)
         await self.feedback.inform(message.notice, answers=message.answers)
 
     def on_returned(self, message: Returned) -> None:
