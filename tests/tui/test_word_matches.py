@@ -57,7 +57,7 @@ def test_hits_are_counted_one_by_one_and_a_file_once_with_its_name():
         Source("**need**le", is_markdown=True),
     ]
     hits = Finder().find(sources, "needle")
-    assert [hits.at(index) for index in range(len(hits))] == [Hit(0, 0), Hit(0, 1), Hit(0, 2, "hay.txt"), Hit(2, 0)]
+    assert [hits.at(index) for index in range(len(hits))] == [Hit(0, 0), Hit(0, 1), Hit(0, 0, "hay.txt"), Hit(2, 0)]
     assert [hits.first_in(place) for place in range(3)] == [0, None, 3]
     assert len(Finder().find(sources, "")) == len(Found("")) == 0
 

@@ -287,7 +287,7 @@ class ChatScreen(Painted, Screen[None]):
         self.command_line.doubt(message)
 
     def on_chips_opened(self, message: Chips.Opened) -> None:
-        self.views.attached(message)
+        self.views.attached(message, self.chats.finding.words)
 
     @on(TextArea.Changed, "#prompt")
     def on_typed(self) -> None:
@@ -307,6 +307,9 @@ class ChatScreen(Painted, Screen[None]):
 
     async def on_find_bar_reached(self, message: FindBar.Reached) -> None:
         await self.chats.finding.show(message.hit)
+
+    def on_find_bar_opened(self, message: FindBar.Opened) -> None:
+        self.chats.finding.open_file(message.hit)
 
     def on_find_bar_left(self) -> None:
         self.chats.finding.leave()
