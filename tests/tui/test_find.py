@@ -39,7 +39,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def count(stage: Stage) -> str:
     """What the line says, without the keys that go on."""
-    return str(stage.chat.find.count.content).removesuffix(" · v opens it").removesuffix(" · n next N back")
+    return str(stage.chat.find.count.content).removesuffix(" · → opens it").removesuffix(" · n next N back")
 
 
 def marked(stage: Stage, reverse: bool | None = None) -> list[str]:
@@ -120,7 +120,7 @@ async def test_a_file_with_a_hit_opens_at_it_and_its_hits_are_walked_through():
         await stage.until(lambda: count(stage) == "1 of 2")
         await stage.pilot.press("n")
         await stage.until(lambda: count(stage) == "2 of 2 · in pasted text")
-        await stage.pilot.press("v")
+        await stage.pilot.press("right")
         await stage.sees("pasted text (2 of 2)", "hit 1 of 2 · n next N back", "201  A Needle", "202  A Needle")
         assert (marked(stage), rows_reversed(stage)) == (["Needle", "Needle"], ["201  A "])
         await stage.pilot.press("n")
@@ -134,13 +134,14 @@ async def test_a_file_with_a_hit_opens_at_it_and_its_hits_are_walked_through():
         await stage.until(lambda: stage.app.screen is stage.chat)
 
 
-async def test_v_is_a_letter_where_the_hit_is_in_no_file():
+async def test_where_the_hit_is_in_no_file_nothing_opens():
     with History() as history:
         history.begin(NewChat("guide", title="Hay"), "a hive")
     async with kept_chat(ScriptedEngine(), past=recall()) as stage:
         await stage.until(lambda: stage.messages)
-        await stage.pilot.press("ctrl+f", *"hi", "enter", "v")
+        await stage.pilot.press("ctrl+f", *"hi", "enter", "right", "v")
         await stage.until(lambda: stage.chat.find.words.value == "hiv")
+        assert stage.app.screen is stage.chat
 
 
 async def test_a_hit_that_is_wrapped_is_marked_in_each_of_its_rows():

@@ -155,8 +155,8 @@ class HistoryRecorder:
         self._entitle(question)
         self.unsent = ()  # the writer drops it with this
         chat = msgspec.structs.replace(self._chat, title=self.title or "")
-        place = question.id, question.parent_id
-        self._post(Asked(chat, question.text, *place, question.attachments, self._own_title))
+        ids = question.id, question.parent_id
+        self._post(Asked(chat, question.text, *ids, question.attachments, self._own_title))
 
     def _entitle(self, question: Utterance) -> None:
         """The chat's title: what was asked first, or first beyond a greeting."""
@@ -299,8 +299,8 @@ class HistoryRecorder:
         self._grown, self._is_stored = 0, True
         made = msgspec.structs.replace(self._made, stats=self.whole(stats))
         text = self._begun + self._added
-        said = Answer(text, made, tuple(self._steps), fault)
-        self._post(Answered(said, answer.id, answer.parent_id or 0, self._answers))
+        written = Answer(text, made, tuple(self._steps), fault)
+        self._post(Answered(written, answer.id, answer.parent_id or 0, self._answers))
         return made
 
     def _post(self, update: Update) -> None:

@@ -44,7 +44,7 @@ class Count(Static):
         Binding("n", "walk(1)", "Next, after Enter", show=False, id="find.on"),
         Binding("N", "walk(-1)", "Previous, after Enter", show=False, id="find.back"),
         Binding("enter", "walk(1)", show=False),
-        Binding("v", "look", "Read the file with the hit, after Enter", show=False, id="find.file"),
+        Binding("right", "look", "Read the file with the hit, after Enter", show=False, id="find.file"),
     ]
 
     class Looked(Message):

@@ -109,7 +109,7 @@ class Pills(Chips):
     def detach(self, attachment: Attachment) -> None:
         self.attachments = tuple(one for one in self.attachments if one is not attachment)
 
-    def remove(self, number: int = -1) -> None:
+    def take_away(self, number: int = -1) -> None:
         """The user takes this one away, or the last; it stays away though the text mentions it."""
         for one in self.attachments[number:][:1]:
             self.removed.add(one.path or "")
@@ -139,7 +139,7 @@ class Pills(Chips):
         self._draw()
 
     def action_drop(self) -> None:
-        self.remove(self._chosen)
+        self.take_away(self._chosen)
 
     def action_leave(self) -> None:
         self._leave("")

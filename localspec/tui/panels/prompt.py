@@ -244,7 +244,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     def action_delete_left(self) -> None:
         if self.selection.is_empty and self.cursor_location == (0, 0):
-            self.pills.remove()
+            self.pills.take_away()
         super().action_delete_left()
 
     def follow_mentions(self) -> None:
@@ -265,7 +265,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self._dropped.clear()
 
     def leave_out(self, paths: Set[str]) -> None:
-        """These files are not attached, though the text mentions them."""
+        """Keeps these files away, though the text mentions them."""
         self.pills.removed |= (paths & self._mentioned) - {one.path for one in self.pills.attachments}
 
     @on(TextArea.Changed)
@@ -283,7 +283,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self.run_worker(self._read(names, typed, sends), group="files", exclusive=True)
 
     async def _read(self, names: Sequence[str], typed: str, sends: bool) -> None:
-        shown = {one.path: one.sha256 for one in self.pills.attachments if one.path}
+        shown = {one.path or "": one.sha256 for one in self.pills.attachments}
         try:
             for each in names:
                 file = each if typed else await in_daemon(partial(file_named, each))
@@ -302,7 +302,7 @@ class Prompt(TextArea, inherit_bindings=False):
             self.post_message(self.Doubted(doubted))
             return
         self.post_sent()
-        if changed := [name(one) for one in attached if shown.get(one.path, one.sha256) != one.sha256]:
+        if changed := [name(one) for one in attached if one.path and shown.get(one.path, one.sha256) != one.sha256]:
             self.post_message(self.Renewed(changed))
 
 
