@@ -6,6 +6,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -109,6 +110,15 @@ async def test_what_was_found_is_kept_until_it_is_sent(looks_often: None):  # no
         await stage.until(lambda: unsent() == [(None, "half a thou")])
         await stage.pilot.press("ctrl+u")
         await stage.until(lambda: unsent() == [])
+
+
+async def test_what_comes_back_shows_the_files_that_it_will_be_sent_with(tmp_path: Path):
+    """Which of those that it mentions were removed is not kept."""
+    (tmp_path / "calc.py").write_text("text")
+    with History() as history:
+        history.keep_unsent(None, Unsent(f"what is @{tmp_path / 'calc.py'}?"), writer=GONE)
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.sees("calc.py, 4 characters]")
 
 
 async def test_each_chat_has_its_own():

@@ -9,6 +9,7 @@ from textual.message import Message
 
 from localspec.core.sanitize import clean
 from localspec.history import Unsent
+from localspec.tui.chat.attachments import mentioned
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.message_edit import Draft
 from localspec.tui.control.parts import Parts
@@ -93,6 +94,7 @@ class UnsentText:
                 hint = EDIT_BACK if self._edits(one) else NO_EDIT
             else:
                 self.state.prompt.give(clean(one.content), one.attachments)
+                self.state.prompt.attach(*mentioned(clean(one.content)))  # the bar shows what will be sent
         self.recorder.keep_unsent(*self.written, took=tuple(one.id for one in returned.found))
         if not self._silent and self.state.phase != "gone":  # that nothing answers is the news then
             self.feedback.hint(hint, stays=True)  # the model may be loaded in the next moment
