@@ -19,6 +19,7 @@ from typing import Any  # Any: JSON
 from localspec.core.errors import FULL, DoesNotFit, UsageError
 from localspec.core.events import AnyEvent, Notice
 from localspec.core.sanitize import TABLE, clean
+from localspec.core.text_file import not_utf8
 
 STREAM = Path("-")  # stdin, or stdout, where a file may be named
 ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in TABLE if chr(code) not in "\t\n"} | {0x7F: "\\u007f"}
@@ -50,7 +51,7 @@ def read_pipe() -> str:
     try:
         return read_piped(hint="Give the prompt in quotes.").decode("utf-8")
     except UnicodeDecodeError as fault:
-        raise UsageError("The piped input is not UTF-8 text.", hint="Convert it first, e.g. with iconv.") from fault
+        raise not_utf8("The piped input") from fault
 
 
 def read_piped(*, hint: str) -> bytes:

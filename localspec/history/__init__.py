@@ -30,6 +30,8 @@ from localspec.history.records import (
 from localspec.history.titles import title_of
 from localspec.history.tree import Tree
 from localspec.history.turns import (
+    ANEW,
+    NEXT_ANEW,
     OWN,
     Answered,
     Asked,
@@ -57,7 +59,9 @@ if TYPE_CHECKING:
 DOORS = {"History": "store", "Writer": "writer", "peek": "listing", "recall": "recall"}
 
 __all__ = [
+    "ANEW",
     "FORMATS",
+    "NEXT_ANEW",
     "OWN",
     "Answered",
     "Asked",

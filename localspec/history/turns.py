@@ -31,26 +31,30 @@ if TYPE_CHECKING:
 
 OWN = 1 << 48  # no history gets that far
 ENDED_FIRST = "the program ended first, or is still at it elsewhere."  # unless another reason comes
+NEXT_ANEW = "Your next message starts a new chat."
 ANEW = Notice("info", "history_anew", "This chat was deleted elsewhere; your last message starts a new one.")
 
 
 class Asked(Record, frozen=True):
-    """A question was sent, below `parent`. The first creates the chat from `chat`; a later one may change its model or
-    preset."""
+    """A question was sent, below `parent`. The first creates the chat from `chat`; a later one may give it another
+    preset. `title`: what a chat that begins with this one is called."""
 
     chat: NewChat
     question: str
     id: int
     parent: int | None
     attachments: tuple[Attachment, ...] = ()
+    title: str = ""
 
 
 class Answered(Record, frozen=True):
-    """An answer to `parent`, so far or finished; it replaces what was saved of it."""
+    """An answer to `parent`, so far or finished; it replaces what was saved of it. `model_key`: the chat is that
+    model's from now on."""
 
     answer: SavedAnswer
     id: int
     parent: int
+    model_key: str = ""
 
 
 class Unanswered(Record, frozen=True):
@@ -156,7 +160,8 @@ class TurnWriter:
 
     def __init__(self, chat: StoredChat | None = None) -> None:
         self._chat_id: str | None = None
-        self._kind: tuple[str, str | None] | None = None
+        self._model = ""  # as the history has it
+        self._preset: str | None = None
         self._rows: dict[int, int] = {}  # of the ids that are our own
         self._unsent: tuple[int, ...] = ()  # the rows of what is in the prompt
         self._continue(chat)
@@ -197,24 +202,26 @@ class TurnWriter:
                 update.reply(self._chat_id)
 
     def _ask(self, history: History, asked: Asked) -> Notice | None:
-        before, message = self._chat_id, self._asked(history, asked)
+        before, is_first = self._chat_id, self._chat_id is None and asked.parent is None
+        message = self._asked(history, replace(asked.chat, title=asked.chat.title if is_first else asked.title), asked)
         if message.chat_id != before:
             self._rows.clear()
+            self._model = asked.chat.model_key
         self._chat_id, self._rows[asked.id], self._unsent = message.chat_id, message.id, ()
-        self._kind = (asked.chat.model_key, asked.chat.preset)
+        self._preset = asked.chat.preset
         return ANEW if before not in (None, message.chat_id) else None
 
-    def _asked(self, history: History, asked: Asked) -> StoredMessage:
-        """Adds the question; a chat that another program has deleted is created again."""
+    def _asked(self, history: History, chat: NewChat, asked: Asked) -> StoredMessage:
+        """Adds the question; a chat that another program has deleted is created again, as `chat`."""
         if self._chat_id is not None:
             with suppress(NoSuchChat):
-                if (asked.chat.model_key, asked.chat.preset) != self._kind:
-                    history.change(self._chat_id, model_key=asked.chat.model_key, preset=asked.chat.preset)
+                if asked.chat.preset != self._preset:
+                    history.change(self._chat_id, preset=asked.chat.preset)
                 parent, attached = self._row(asked.parent), asked.attachments
                 message = StoredMessage.unsaved(self._chat_id, "user", asked.question, parent, attachments=attached)
                 return history.append(replace(message, reason=ENDED_FIRST), sends=self._unsent)
         return history.begin(
-            asked.chat, asked.question, attachments=asked.attachments, sends=self._unsent, reason=ENDED_FIRST
+            chat, asked.question, attachments=asked.attachments, sends=self._unsent, reason=ENDED_FIRST
         )
 
     def _save(self, history: History, chat_id: str, answered: Answered) -> None:
@@ -223,6 +230,9 @@ class TurnWriter:
                 message = StoredMessage.unsaved(chat_id, "assistant", "", self._row(answered.parent), status="partial")
                 self._rows[answered.id] = history.append(message).id
             history.save(self._rows.get(answered.id, answered.id), answered.answer)
+            if answered.model_key not in ("", self._model):
+                history.change(chat_id, model_key=answered.model_key)
+                self._model = answered.model_key
         except NoSuchChat as fault:
             raise self._ended(fault) from fault
 
@@ -244,7 +254,7 @@ class TurnWriter:
     def _ended(self, fault: NoSuchChat) -> NoSuchChat:
         """The chat was deleted elsewhere: the next question starts another."""
         self._continue(None)
-        return NoSuchChat(fault.message, hint="Your next message starts a new chat.")
+        return NoSuchChat(fault.message, hint=NEXT_ANEW)
 
     def _change(self, history: History, chat_id: str, update: Instructed | Shortened | Titled) -> None:
         """Changes the chat itself."""
@@ -279,6 +289,6 @@ class TurnWriter:
 
     def _continue(self, chat: StoredChat | None) -> None:
         self._chat_id = chat.id if chat else None
-        self._kind = (chat.model_key, chat.preset) if chat else None
+        self._model, self._preset = (chat.model_key, chat.preset) if chat else ("", None)
         self._rows.clear()
         self._unsent = ()

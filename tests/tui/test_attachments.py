@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,20 @@ from textual import events
 from textual.app import App, ComposeResult
 
 from localspec.core.errors import UsageError
+from localspec.core.text_file import not_utf8
 from localspec.history import Attachment, History, with_attachments
 from localspec.history.export import export
-from localspec.tui.chat.attachments import MAX_BYTES, PASTE_CHARACTERS, file_named, from_file, just_mentioned, mentioned
+from localspec.tui.chat.attachments import (
+    MAX_BYTES,
+    PASTE_CHARACTERS,
+    doubtful,
+    file_named,
+    from_file,
+    just_mentioned,
+    mentioned,
+    no_file,
+    paths_mentioned,
+)
 from localspec.tui.chat.conversation import turns
 from localspec.tui.chat.saved_chat import conversation
 from localspec.tui.panels.lines import Lines, wrapped
@@ -45,7 +57,7 @@ def test_what_is_no_text_file_is_refused_in_one_sentence(tmp_path: Path):
     cases = {
         "missing": (None, "There is no file"),
         "zeros": (b"a\0b", "is not a text file"),
-        "latin": (b"caf\xe9", "is not text in UTF-8"),
+        "latin": (b"caf\xe9", "is not UTF-8 text"),
         "huge": (b"x" * (MAX_BYTES + 1), "is larger than 1 MB"),
     }
     for name, (content, sentence) in cases.items():
@@ -68,8 +80,39 @@ def test_a_file_is_read_as_text(notes: Path):
     assert len(read.sha256 or "") == 64
 
 
+def test_what_is_no_utf_8_is_said_as_localspec_run_says_it(tmp_path: Path):
+    (tmp_path / "latin").write_bytes(b"caf\xe9")
+    with pytest.raises(UsageError) as raised:
+        from_file(str(tmp_path / "latin"))
+    assert str(raised.value).endswith(str(not_utf8("latin")))
+    assert raised.value.hint == "Convert it first, e.g. with iconv."
+
+
+def test_what_is_there_and_no_file_is_not_said_to_be_missing(tmp_path: Path):
+    os.mkfifo(tmp_path / "pipe.py")
+    assert no_file(str(tmp_path / "pipe.py")).endswith("pipe.py is not a file.")
+    assert no_file(str(tmp_path)).endswith("is a folder.")
+    assert no_file("none.py") == "There is no file none.py."
+
+
+@pytest.mark.parametrize(
+    "text", ["(@{0})", '"@{0}"', "“@{0}”", "„@{0}“", "«@{0}»", "'@{0}', and", "[@{0}].", '(@"{0}")']
+)
+def test_a_mention_may_stand_in_brackets_or_quotation_marks(text: str, tmp_path: Path):
+    (tmp_path / "letter.txt").write_text("x")
+    file = str(tmp_path / "letter.txt")
+    assert [file_named(name) for name in mentioned(f"sum up {text.format(file)}")] == [file]
+    assert file in paths_mentioned(text.format(file))
+    assert [*doubtful(text.format("letter.txt"))] == ["letter.txt"]
+
+
+def test_addresses_and_decorators_are_no_mentions():
+    assert not [*mentioned("(me@home.org) “me@home.org” a@b")]
+    assert not [*doubtful("(@property) [@Override] from '@angular/core'; import \"@types/node.js\"")]
+
+
 def test_a_mention_begins_a_word():
-    assert [*mentioned('@a.md, x@y.z and @"b c.txt" (@d)\n@e')] == ["a.md,", "b c.txt", "e"]
+    assert [*mentioned('@a.md, x@y.z and @"b c.txt" (@d)\n@e')] == ["a.md,", "b c.txt", "d)", "e"]
     assert just_mentioned("see @a.md ") == "a.md"
     assert just_mentioned('see @"b c.txt" ') == "b c.txt"
     assert just_mentioned("see @a.md") is None
@@ -181,6 +224,92 @@ async def test_a_file_is_detached_with_its_mention_and_undo_brings_both_back(not
         )
 
 
+async def test_of_a_file_that_has_changed_only_the_newest_version_is_sent_and_that_is_said(tmp_path: Path):
+    """Also where a question is edited or taken back: its file stands there as it was when it was sent."""
+    file = tmp_path / "calc.py"
+    file.write_text("old")
+    engine = ScriptedEngine(HELLO, HELLO, HELLO)
+    async with kept_chat(engine, size=(120, 30)) as stage:
+        await stage.ready()
+        await stage.write(f"@{file}")
+        await stage.pilot.press("space")
+        await stage.sees("calc.py, 3 characters]")
+        for number, text in enumerate(("newer", "newest", "the last"), 1):
+            file.write_text(text)
+            await stage.send(f"question {number}")
+            await stage.hints("calc.py had changed: it was sent as it is now.")
+            await stage.until(lambda asked=number: len(engine.requests) == asked)
+            await stage.ready()
+            said = stage.chat.conversation.last("user")
+            assert said is not None
+            assert [one.text for one in said.attachments] == [text]
+            await stage.pilot.press("up" if number == 1 else "alt+z")
+            await stage.until(lambda asked=number: stage.chat.prompt.text.endswith(f"question {asked}"))
+
+
+async def test_a_file_that_was_removed_from_the_bar_is_not_sent_though_the_text_names_it(tmp_path: Path):
+    file = tmp_path / "calc.py"
+    file.write_text("secret")
+    engine = ScriptedEngine(HELLO, HELLO, HELLO, HELLO)
+    async with kept_chat(engine, size=(120, 30)) as stage:
+        await stage.ready()
+        await stage.write(f"@{file}")
+        await stage.pilot.press("space")
+        await stage.sees("calc.py, 6 characters]")
+        await stage.pilot.press(*"what", "up", "backspace", "down")
+        await stage.until(lambda: not stage.chat.prompt.pills.attachments)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(engine.requests) == 1)
+        await stage.ready()
+        assert not stage.chat.conversation.branch[0].attachments
+
+        await stage.pilot.press("up")
+        await stage.until(lambda: stage.chat.prompt.text == f"@{file} what")
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(engine.requests) == 2)
+        await stage.ready()
+        assert not stage.chat.conversation.branch[0].attachments, "an edited question has the files that it had"
+
+        await stage.send(f"and @{file} here")
+        await stage.until(lambda: len(engine.requests) == 3)
+        await stage.ready()
+        assert [one.text for one in stage.chat.conversation.branch[-2].attachments] == ["secret"]
+        await stage.pilot.press("up")
+        await stage.sees("calc.py, 6 characters]")
+        await stage.pilot.press("up", "delete", "x", "enter")
+        await stage.until(lambda: len(stage.chat.conversation.tree) == 8)
+        assert not stage.chat.conversation.branch[-2].attachments
+
+
+async def test_a_file_removed_from_the_bar_is_attached_again_when_it_is_named_anew(tmp_path: Path):
+    file = tmp_path / "calc.py"
+    file.write_text("text")
+    async with open_chat(ScriptedEngine(HELLO), size=(120, 30)) as stage:
+        await stage.ready()
+        for _ in range(2):
+            await stage.write(f"@{file}")
+            await stage.pilot.press("space")
+            await stage.sees("calc.py, 4 characters]")
+            await stage.pilot.press("home", "backspace", "end", "space")
+            assert not stage.chat.prompt.pills.attachments
+            await stage.pilot.press("ctrl+u")
+            await stage.until(lambda: not stage.chat.prompt.text)
+
+
+async def test_a_file_that_is_gone_by_now_goes_with_its_question_as_it_was(tmp_path: Path):
+    file = tmp_path / "calc.py"
+    file.write_text("text")
+    engine = ScriptedEngine(HELLO, HELLO)
+    async with kept_chat(engine, size=(120, 30)) as stage:
+        await stage.ready()
+        await stage.asks(f"what is @{file}", "Bye.")
+        await stage.ready()
+        file.unlink()
+        await stage.pilot.press("up", "space", "x", "enter")
+        await stage.until(lambda: len(engine.requests) == 2)
+        assert "text" in engine.requests[1].messages[-1].content  # type: ignore[operator]
+
+
 async def test_what_cannot_be_attached_is_said_and_nothing_is_lost(tmp_path: Path):
     (tmp_path / "zeros").write_bytes(b"a\0b")
     engine = ScriptedEngine(HELLO)
@@ -259,6 +388,35 @@ def test_a_long_text_is_wrapped_by_cells():
     assert wrapped("abcde", 2) == ["ab", "cd", "e"]
     assert wrapped("日本語", 4) == ["日本", "語"]
     assert wrapped("", 4) == [""]
+    assert wrapped("日本語", 1) == ["日", "本", "語"]
+
+
+def test_words_of_any_alphabet_stay_whole():
+    assert wrapped("naïve words “stay” whole", 8) == ["naïve ", "words ", "“stay” ", "whole"]
+    assert wrapped("это целые слова", 10) == ["это целые ", "слова"]
+    assert wrapped("a 日本語日本語", 6) == ["a 日本", "語日本", "語"], "a wide letter needs no blank"
+    decomposed = "cafe\u0301 " * 8
+    assert wrapped(decomposed, 10) == ["cafe\u0301 cafe\u0301 "] * 4
+
+
+@pytest.mark.parametrize("letter", ["x", "ü"])
+def test_of_a_long_line_nothing_is_left_out(letter: str):
+    line = (letter * 9 + " ") * 10_000
+    assert "".join(wrapped(line, 76)) == line
+
+
+async def test_the_end_of_a_long_line_is_shown():
+    class Reader(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Lines("long " * 20_000 + "the end")
+
+    app = Reader()
+    async with app.run_test(size=(60, 16)) as pilot:
+        lines = app.query_one(Lines)
+        await pilot.pause()
+        lines.scroll_end(animate=False, immediate=True)
+        await pilot.pause()
+        assert "the end" in lines.render_line(lines.size.height - 1).text
 
 
 @pytest.mark.parametrize(("text", "count"), [("a\n" * 400, 400), ("a\n" * 399 + "a", 400), ("", 1), ("\n\n", 2)])

@@ -24,6 +24,7 @@ from localspec.tui import app as app_module
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import recorder
 from localspec.tui.chat.conversation import Conversation
+from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens import chat as chat_module
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import More, Note
@@ -669,3 +670,58 @@ def test_what_could_not_be_written_is_said_when_the_screen_is_gone(
     monkeypatch.setattr(ChatApp, "run", run)
     assert localspec(monkeypatch, "chat") == 0
     assert capsys.readouterr().err.startswith(f"warning: The history {paths.history_file()} cannot be opened")
+
+
+def titles() -> list[tuple[str, list[str]]]:
+    """Every chat's title with its messages, the one used last first."""
+    with History() as history:
+        opened = [history.open(each.id) for each in history.chats()]
+        return [(each.chat.title, [said.content for said in each.tree.nodes.values()]) for each in opened]
+
+
+async def test_a_chat_that_begins_since_the_open_one_was_deleted_is_called_after_its_own_question():
+    async with kept_chat(ScriptedEngine(HELLO, HELLO, HELLO)) as stage:
+        await ask(stage, "the deleted question")
+        await stage.until(lambda: stage.chat.chats.chat_id)
+        with History() as other:
+            other.delete(other.chats()[0].id)
+        await ask(stage, "a question that stays")
+        await stage.until(lambda: stage.chat.state.title == "a question that stays")
+        await ask(stage, "one more of it")
+        assert stage.chat.recorder.title == "a question that stays"
+    assert titles() == [("a question that stays", ["a question that stays", BYE, "one more of it", BYE])]
+
+
+async def test_a_chat_that_was_deleted_while_it_was_answered_gives_its_title_to_no_other(path: Path):
+    engine = ScriptedEngine(HELLO, HELLO, paused=True)
+    async with kept_chat(engine) as stage:
+        engine.permit(3)
+        await stage.send("the deleted question")
+        await stage.until(lambda: "Hello there" in contents(path))
+        with History() as other:
+            other.delete(other.chats()[0].id)
+        engine.permit(20)
+        await stage.sees("next message starts a new chat.")
+        await ask(stage, "a question that stays")
+        assert stage.chat.state.title == "a question that stays"
+    assert titles() == [("a question that stays", ["a question that stays", BYE])]
+
+
+async def test_the_chat_of_a_first_question_that_waits_is_the_running_one_in_the_list():
+    """Chosen there, it was deleted, and opened again without its question and with its title."""
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with kept_chat(engine) as stage:
+        await stage.send("the first question")
+        await stage.sees("queued")
+        with History() as history:
+            (own,) = history.chats()
+        await stage.until(lambda: stage.chat.chats.chat_id == own.id)
+        stage.chat.post_message(Sidebar.Chosen(own.id))
+        await stage.pilot.pause()
+        assert stage.chat.state.queued is not None
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.chat.prompt.text == "the first question" and stage.chat.chats.chat_id is None)
+        await stage.pilot.press("ctrl+u")
+        engine.permit(20)
+        await ask(stage, "another question")
+    assert titles() == [("another question", ["another question", BYE])]

@@ -130,6 +130,24 @@ async def test_a_question_that_is_too_long_may_be_asked_of_the_chats_own_model(o
     assert models() == {"long": str(other)}
 
 
+async def test_a_question_that_is_too_long_leaves_the_chat_for_a_new_one_and_the_chat_stays_its_models(other: Path):
+    chat = held(str(other), "long")
+    too_long = Failure("context_overflow", "The prompt is 500 tokens and the context holds 64.", "", 5, 1, 500)
+    async with kept_chat(ScriptedEngine([too_long], HELLO, opening=[SMALL]), tuning=guide()) as stage:
+        await stage.ready()
+        await opens(stage, chat)
+        await stage.sees("A chat with other")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        await stage.send("what about it?")
+        await stage.until(lambda: isinstance(stage.app.screen, Overflow))
+        await stage.pilot.press("n")
+        await stage.sees("Bye.", "what about it?", "idle")
+    assert models() == {"long": str(other), "what about it?": "guide"}
+    with History(reading=True) as history:
+        assert [message.content for message in history.open(chat).tree.nodes.values()] == ["long", "Yes."]
+
+
 @pytest.mark.slow
 async def test_where_the_own_model_does_not_hold_it_either_it_is_not_offered(other: Path):
     chat = held(str(other), "longer")

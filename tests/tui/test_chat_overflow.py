@@ -10,7 +10,7 @@ from localspec.config.tables import ChatTable, Config
 from localspec.config.tables import OverflowPolicy as Policy
 from localspec.core.events import Failure
 from localspec.core.requests import Message
-from localspec.history import recall
+from localspec.history import History, recall
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.control.full_context import ASKS_AGAIN
 from localspec.tui.control.tuning import Tuning
@@ -120,6 +120,22 @@ async def test_a_new_chat_takes_the_question_along():
         assert told(engine) == ["too much"]
         assert [widget.text for widget in stage.chat.query(Question)] == ["too much"]
         await stage.sees("Bye.", "idle")
+
+
+async def test_a_question_that_was_answered_before_stays_when_it_is_asked_in_a_new_chat():
+    engine = ScriptedEngine(HELLO, HELLO, [FULL], HELLO)
+    async with kept_chat(engine) as stage:
+        for number in range(2):
+            await stage.send(f"question {number}")
+            await stage.until(lambda asked=number: len(stage.turns) == 2 * asked + 2)
+        await stage.ready()
+        await stage.pilot.press("ctrl+r")
+        await asked(stage)
+        await stage.pilot.press("n")
+        await stage.until(lambda: len(engine.requests) == 4 and stage.chat.state.phase == "idle")
+    with History(reading=True) as history:
+        lengths = sorted(len(history.open(chat.id).tree) for chat in history.chats())
+    assert lengths == [2, 4]
 
 
 @pytest.mark.sampled(2)

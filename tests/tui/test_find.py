@@ -10,12 +10,15 @@ from time import monotonic
 
 import msgspec
 import pytest
+from textual.app import App, ComposeResult
 
 from localspec.core import whole_file
 from localspec.history import Attachment, History, NewChat, Writer, recall
 from localspec.tui.chat.recorder import SETTLED_SECONDS
+from localspec.tui.chat.word_matches import pattern
 from localspec.tui.control import export_file
 from localspec.tui.control.chats import NOTHING_TO_EXPORT
+from localspec.tui.panels.lines import Lines
 from localspec.tui.transcript.markers import Note
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import WholeChat, WholeMessage, chat
@@ -36,7 +39,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def count(stage: Stage) -> str:
     """What the line says, without the keys that go on."""
-    return str(stage.chat.find.count.content).removesuffix(" · n next N back")
+    return str(stage.chat.find.count.content).removesuffix(" · → opens it").removesuffix(" · n next N back")
 
 
 def marked(stage: Stage, reverse: bool | None = None) -> list[str]:
@@ -47,6 +50,18 @@ def marked(stage: Stage, reverse: bool | None = None) -> list[str]:
         for segment in strip
         if segment.style is not None and segment.style.bold and (segment.style.underline or segment.style.reverse)
         if reverse is None or bool(segment.style.reverse) == reverse
+    ]
+
+
+def rows_reversed(stage: Stage) -> list[str]:
+    """What stands in the attachment before the chosen hit."""
+    lines = stage.app.screen.query_one(Lines)
+    strips = [list(lines.render_line(y)) for y in range(lines.size.height)]
+    return [
+        "".join(part.text for part in strip[:index]).lstrip()
+        for strip in strips
+        for index, part in enumerate(strip)
+        if part.style is not None and part.style.reverse and part.style.bold
     ]
 
 
@@ -93,6 +108,57 @@ async def test_words_of_a_long_paste_are_found_in_its_message():
         await stage.until(lambda: stage.messages)
         await stage.pilot.press("ctrl+f", *"NEEDLE", "enter")
         await stage.until(lambda: count(stage) == "1 of 1 · in pasted text" and found(stage) == ["Read this"])
+
+
+async def test_a_file_with_a_hit_opens_at_it_and_its_hits_are_walked_through():
+    files = [Attachment("none.txt", text="hay"), Attachment(None, text="hay\n" * 200 + "A Needle\n" * 2 + "hay\n" * 9)]
+    with History() as history:
+        history.begin(NewChat("guide", title="Hay"), "A needle?", attachments=tuple(files))
+    async with kept_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.until(lambda: stage.messages)
+        await stage.pilot.press("ctrl+f", *"needle", "enter")
+        await stage.until(lambda: count(stage) == "1 of 2")
+        await stage.pilot.press("n")
+        await stage.until(lambda: count(stage) == "2 of 2 · in pasted text")
+        await stage.pilot.press("right")
+        await stage.sees("pasted text (2 of 2)", "hit 1 of 2 · n next N back", "201  A Needle", "202  A Needle")
+        assert (marked(stage), rows_reversed(stage)) == (["Needle", "Needle"], ["201  A "])
+        await stage.pilot.press("n")
+        await stage.sees("hit 2 of 2")
+        assert (marked(stage), rows_reversed(stage)) == (["Needle", "Needle"], ["202  A "])
+        await stage.pilot.press("n", "N")
+        await stage.sees("hit 2 of 2")
+        await stage.pilot.press("left")
+        await stage.sees("none.txt (1 of 2)", "1 line · 3 characters")
+        await stage.pilot.press("n", "escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+
+
+async def test_where_the_hit_is_in_no_file_nothing_opens():
+    with History() as history:
+        history.begin(NewChat("guide", title="Hay"), "a hive")
+    async with kept_chat(ScriptedEngine(), past=recall()) as stage:
+        await stage.until(lambda: stage.messages)
+        await stage.pilot.press("ctrl+f", *"hi", "enter", "right", "v")
+        await stage.until(lambda: stage.chat.find.words.value == "hiv")
+        assert stage.app.screen is stage.chat
+
+
+async def test_a_hit_that_is_wrapped_is_marked_in_each_of_its_rows():
+    class Reader(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Lines("one wörds two\twords\nlast", pattern("words two words last"))
+
+    app = Reader()
+    async with app.run_test(size=(15, 9)) as pilot:
+        lines = app.query_one(Lines)
+        lines.walk(1)
+        await pilot.pause()
+        assert len(lines.hits) == 1
+        rows = [[*lines._marks(row)] for row in range(len(lines._rows))]
+        texts = [text for _, text in lines._rows]
+        cut = [[text[start - 3 : end - 3] for start, end, _ in spans] for text, spans in zip(texts, rows, strict=True)]
+        assert "".join(part for parts in cut for part in parts) == "wörds two   wordslast"
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import psutil
 import pytest
@@ -17,7 +18,7 @@ from localspec.core import paths
 from localspec.core.process import Process, this
 from localspec.history import History, StoredChat, Unsent, recall
 from localspec.tui.chat.attachments import PASTE_CHARACTERS
-from localspec.tui.control.unsent import BACK, EDIT_BACK
+from localspec.tui.control.unsent import BACK, EDIT_BACK, NO_EDIT
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.chats import chat
 from tests.support.scripted_engine import ScriptedEngine
@@ -109,6 +110,15 @@ async def test_what_was_found_is_kept_until_it_is_sent(looks_often: None):  # no
         await stage.until(lambda: unsent() == [(None, "half a thou")])
         await stage.pilot.press("ctrl+u")
         await stage.until(lambda: unsent() == [])
+
+
+async def test_what_comes_back_shows_the_files_that_it_will_be_sent_with(tmp_path: Path):
+    """Which of those that it mentions were removed is not kept."""
+    (tmp_path / "calc.py").write_text("text")
+    with History() as history:
+        history.keep_unsent(None, Unsent(f"what is @{tmp_path / 'calc.py'}?"), writer=GONE)
+    async with kept_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.sees("calc.py, 4 characters]")
 
 
 async def test_each_chat_has_its_own():
@@ -267,3 +277,9 @@ def test_what_was_written_to_a_server_follows_to_no_other_and_not_back():
         assert history.unsent(None, "other") == ()
         (here,), (box,) = history.unsent(None), history.unsent(None, "box")
         assert (here.content, box.content) == ("for here", "for box")
+
+
+@pytest.mark.parametrize("sentence", [BACK, EDIT_BACK, NO_EDIT])
+def test_no_sentence_says_that_it_was_written_in_this_chat(sentence: str):
+    """What began a chat comes back in whichever is begun next, with any model."""
+    assert "this chat" not in sentence

@@ -60,7 +60,7 @@ def test_hits_are_counted_one_by_one_and_a_file_once_with_its_name():
     assert [hits.at(index) for index in range(len(hits))] == [
         WordHit(0, 0),
         WordHit(0, 1),
-        WordHit(0, 2, "hay.txt"),
+        WordHit(0, 0, "hay.txt"),
         WordHit(2, 0),
     ]
     assert [hits.first_in(place) for place in range(3)] == [0, None, 3]

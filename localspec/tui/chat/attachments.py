@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from pathlib import Path
 
 from localspec.core.errors import UsageError
 from localspec.core.plain_file import plain
 from localspec.core.sanitize import one_line
+from localspec.core.text_file import not_utf8
 from localspec.history import Attachment
 
 MAX_BYTES = 1_000_000  # more than a context holds
 PASTE_CHARACTERS = 2500  # a longer paste would bury what is typed around it
-MENTION = re.compile(r'(?:^|(?<=\s))@(?:"([^"\n]+)"|(\S+))')
+QUOTES = "\"'“„«‘‚"
+BEFORE = rf"(?:^|(?<=[\s(\[{{{QUOTES}]))"  # what a mention may begin after
+MENTION = re.compile(BEFORE + r'@(?:"([^"\n]+)"|(\S+))')
 BEFORE_CURSOR = re.compile(f"{MENTION.pattern}\\s$")
-PUNCTUATION = ".,;:!?)"
+PUNCTUATION = ".,;:!?)]}\"'”“»’‘"
 FILE_NAME = re.compile(r"[^\s()\[\]{}<>=*|;,]*")  # code has those after an @, and so do few names of files
 EXTENSION = re.compile(r"\.(?=\w*[a-zA-Z])\w{1,5}$")
 DECORATED = re.compile(r"\s*\n\s*(?:@|def |async |class |function |export |public |private |protected |static )")
@@ -29,7 +32,7 @@ def from_paste(text: str) -> Attachment:
 
 def from_file(typed: str) -> Attachment:
     """The file as text; a UsageError in one sentence if it is not a text file. Waits for the disk."""
-    path = Path(os.path.expanduser(typed))
+    path = Path(path_of(typed))
     try:
         if not path.exists():
             raise UsageError(f"There is no file {typed}.", hint="Name another: /attach PATH")
@@ -43,7 +46,7 @@ def from_file(typed: str) -> Attachment:
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as fault:
-        raise UsageError(f"{typed} is not text in UTF-8.", hint="Attach a text file.") from fault
+        raise not_utf8(typed) from fault
     if "\0" in text:
         raise UsageError(f"{typed} is not a text file.", hint="Attach a text file.")
     return attachment(text.replace("\r\n", "\n"), str(path))
@@ -62,22 +65,35 @@ def mentioned(text: str) -> Iterator[str]:
 def paths_mentioned(text: str) -> set[str]:
     """The paths of the attachments that these mentions make, where they are files. Knows no disk."""
     names = mentioned(text) if "@" in text else ()
-    return {str(Path(os.path.expanduser(each))) for name in names for each in meant(name)}
+    return {path_of(each) for name in names for each in meant(name)}
+
+
+def left_out(text: str, attachments: Iterable[Attachment]) -> set[str]:
+    """The paths that a message mentions and does not have."""
+    return paths_mentioned(text) - {one.path for one in attachments}
+
+
+def path_of(name: str) -> str:
+    """The path of the attachment that this name makes. Knows no disk."""
+    return str(Path(os.path.expanduser(name)))
 
 
 def meant(name: str) -> tuple[str, str]:
-    """What a mention may mean: a full stop may end the sentence."""
+    """What a mention may mean: a full stop, a bracket or a quotation mark may follow it."""
     return name, name.rstrip(PUNCTUATION)
 
 
 def doubtful(text: str) -> Iterator[str]:
-    """The mentions that look like files: with a slash, a home, an extension or in quotes; not a decorator's name."""
+    """The mentions that look like files: with a slash, a home, an extension or in quotes; not a decorator's name, nor
+    the name of a JavaScript package, which has a slash and stands after a quotation mark."""
     for found in MENTION.finditer(text):
         quoted, name = found[1], (found[2] or "").rstrip(PUNCTUATION)
+        is_package = "/" in name and text[found.start() - 1 : found.start()] in [*QUOTES]
         begins_line = not text[: found.start()].rpartition("\n")[2].strip()
+        is_code = not FILE_NAME.fullmatch(name) or (begins_line and DECORATED.match(text, found.end()))
         if quoted:
             yield quoted
-        elif "://" in name or not FILE_NAME.fullmatch(name) or (begins_line and DECORATED.match(text, found.end())):
+        elif is_code or is_package or "://" in name:
             continue
         elif name != "/" and ("/" in name or os.sep in name or name[:1] == "~" or EXTENSION.search(name)):
             yield name
@@ -85,8 +101,10 @@ def doubtful(text: str) -> Iterator[str]:
 
 def no_file(name: str) -> str:
     """Says why a mention is not a file. Waits for the disk."""
-    is_folder = os.path.isdir(os.path.expanduser(name))
-    return f"{one_line(name)} is a folder." if is_folder else f"There is no file {one_line(name)}."
+    path = os.path.expanduser(name)
+    if os.path.isdir(path):
+        return f"{one_line(name)} is a folder."
+    return f"{one_line(name)} is not a file." if os.path.exists(path) else f"There is no file {one_line(name)}."
 
 
 def just_mentioned(line: str) -> str | None:

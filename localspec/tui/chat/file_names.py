@@ -10,12 +10,13 @@ from heapq import nsmallest
 from time import monotonic
 
 from localspec.core.sanitize import clean
+from localspec.tui.chat.attachments import BEFORE
 
 MOST_READ = 100_000  # names of a folder
 MOST_LINKS = 200  # that are followed, to say whether they lead to a folder: each may be on a dead disk
 READ_SECONDS = 2.0
 MOST_OFFERED = 50
-BARE, QUOTED = re.compile(r"(?:^|(?<=\s))@([^\s\"]\S*|)$"), re.compile(r'(?:^|(?<=\s))@("[^"\n]*)$')
+BARE, QUOTED = re.compile(rf"{BEFORE}@([^\s\"]\S*|)$"), re.compile(rf'{BEFORE}@("[^"\n]*)$')
 PREFIX, INSIDE, SCATTERED = range(3)  # how a name has the letters that were typed; the best first
 
 

@@ -88,9 +88,11 @@ class HistoryRecorder:
         self._titled = titled
         self.title: str | None = None  # of the chat; None before its first question
         self._says_nothing = False  # the title, which the next question may better
+        self._own_title = ""  # of a chat that would begin with the last question
         self._usual = self._chat = chat
         self._author = self._made = Generation("")  # of answers from now on; of the one being written
         self._answer: Utterance | None = None  # while it is being written
+        self._answers = chat.model_key  # the key of the model that writes it
         self._begun, self._spent = "", Stats()  # of an answer that goes on: what there was of it before
         self._added = ""  # since then
         self.unsent: tuple[Unsent, ...] = ()  # what is kept of the prompt
@@ -153,14 +155,16 @@ class HistoryRecorder:
         self._entitle(question)
         self.unsent = ()  # the writer drops it with this
         chat = msgspec.structs.replace(self._chat, title=self.title or "")
-        self._post(Asked(chat, question.text, question.id, question.parent_id, question.attachments))
+        ids = question.id, question.parent_id
+        self._post(Asked(chat, question.text, *ids, question.attachments, self._own_title))
 
     def _entitle(self, question: Utterance) -> None:
         """The chat's title: what was asked first, or first beyond a greeting."""
         files = [one.path for one in question.attachments if one.path]
         found = title_of(question.text, files) or next((name(one) for one in question.attachments), "")
+        self._own_title = (found or first_line(question.text)) if self._titled else ""
         if self.title is None:
-            self.title = (found or first_line(question.text)) if self._titled else ""
+            self.title = self._own_title
             self._says_nothing = self._titled and not found
         elif self._says_nothing and found:
             self._post(Titled(found, self.title))
@@ -171,6 +175,10 @@ class HistoryRecorder:
         self.title, self._says_nothing = title, False
         self._post(Titled(title))
 
+    def begin_anew(self) -> None:
+        """The chat was deleted elsewhere: the last question has begun another."""
+        self.called(self._own_title)
+
     def called(self, title: str) -> None:
         """Goes on in a chat that is called so."""
         self.title, self._says_nothing = title, self._titled and not title_of(title)
@@ -178,6 +186,7 @@ class HistoryRecorder:
     def answer(self, utterance: Utterance, params: Mapping[str, SettingValue] = NO_PARAMS) -> None:
         """Begins an answer, whose tokens are chosen with these `params`."""
         self._answer, self._made = utterance, msgspec.structs.replace(self._author, params=dict(params))
+        self._answers = self._chat.model_key
         self._begun, self._spent, self._added = "", Stats(), ""
         self._steps, self._grown, self._is_stored = [], 0, False
 
@@ -292,7 +301,8 @@ class HistoryRecorder:
         self._grown, self._is_stored = 0, True
         made = msgspec.structs.replace(self._made, stats=self.whole(stats))
         text = self._begun + self._added
-        self._post(Answered(SavedAnswer(text, made, tuple(self._steps), fault), answer.id, answer.parent_id or 0))
+        written = SavedAnswer(text, made, tuple(self._steps), fault)
+        self._post(Answered(written, answer.id, answer.parent_id or 0, self._answers))
         return made
 
     def _post(self, update: Update) -> None:

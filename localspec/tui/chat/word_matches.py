@@ -77,7 +77,8 @@ class SearchedMessage:
 
 @dataclass(frozen=True, slots=True)
 class WordHit:
-    """A hit: the index of its message, and its number among the hits in that text; or the file that has it."""
+    """A hit: the index of its message, and its number among the hits in that text; or the name of the file that has it,
+    and that one's number among the message's files with hits."""
 
     message: int
     number: int
@@ -103,7 +104,7 @@ class WordHits:
         message = bisect_right(self.ends, index)
         number = index - (self.ends[message - 1] if message else 0)
         inside = number - self.counts[message]
-        return WordHit(message, number, self.files[message][inside] if inside >= 0 else "")
+        return WordHit(message, inside, self.files[message][inside]) if inside >= 0 else WordHit(message, number)
 
     def first_in(self, message: int) -> int | None:
         """The index of the first hit in this message; None where it has none."""

@@ -201,7 +201,7 @@ class Branches:
         """Keeps the text as the user's version of the answer that is edited; nothing is generated."""
         answer = self.edited
         if answer is None or attachments or not self.turns.is_free():
-            self.prompt.give(escape_slash(text), attachments)
+            self.prompt.give(escape_slash(text), attachments, was_sent=True)
             if attachments:
                 self.feedback.hint(NO_ATTACHMENTS)
             return

@@ -12,7 +12,7 @@ from localspec.core.events import Notice, Step
 from localspec.core.requests import Reference
 from localspec.core.sanitize import one_line
 from localspec.core.whole_file import save
-from localspec.history import Format, OpenChat, export
+from localspec.history import ANEW, NEXT_ANEW, Format, OpenChat, export
 from localspec.history.export import left_out
 from localspec.history.text.lists import count
 from localspec.tui.chat.chat_store import ChatStore
@@ -97,6 +97,15 @@ class Chats:
         await self.show(past)
         self.screen.refresh_bindings()
         self.unsent.seek(silent=past is not None and past.chat.id == self.chat_id)
+
+    def lose_title(self, notice: Notice) -> None:
+        """A chat that was deleted elsewhere is gone with its title: the question that begins another gives one."""
+        if notice.code == ANEW.code:
+            self.recorder.begin_anew()
+            self.state.title = self.recorder.title or ""
+            self.state.name_terminal()
+        elif notice.hint == NEXT_ANEW:
+            self.recorder.title = None
 
     def rename(self, argument: str) -> None:
         """/rename"""

@@ -52,7 +52,7 @@ class CommandLine:
             await self.turns.say(text, attachments)
             self.branches.sent()
         else:
-            self.feedback.prompt.give(escape_slash(text), attachments)
+            self.feedback.prompt.give(escape_slash(text), attachments, was_sent=True)
 
     async def run_command(self, text: str, name: str, argument: str) -> None:
         """A slash command is never sent to the model, not even one that does not exist. It is over before what was
@@ -77,6 +77,11 @@ class CommandLine:
         """Shows why a file could not be attached, and gives the command back."""
         self.feedback.give_back(message.typed)
         self.feedback.hint(one_line(message.sentence))
+
+    def tell_renewed(self, message: Prompt.Renewed) -> None:
+        """Says which files were not sent as they were shown."""
+        was_sent = "it was sent as it is" if len(message.names) == 1 else "they were sent as they are"
+        self.feedback.hint(f"{', '.join(message.names)} had changed: {was_sent} now.", stays=True)
 
     def doubt(self, message: Prompt.Doubted) -> None:
         """Asks whether a message goes as it is, whose files are none; it stays in the prompt until then."""

@@ -16,7 +16,7 @@ from localspec.tui.control.parts import ChatParts
 from localspec.tui.markdown.marks import Marks
 from localspec.tui.markdown.painter import Painted
 from localspec.tui.panels.find import FindBar
-from localspec.tui.panels.pills import name
+from localspec.tui.panels.pills import Chips, name
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.question import Question
 from localspec.tui.transcript.texts import reads, texts
@@ -92,6 +92,16 @@ class WordSearch:
         branch = self.conversation.branch
         if hit.message < len(branch):
             await self.reveal(branch[hit.message], None if hit.file else hit.number)
+
+    def open_file(self, hit: WordHit) -> None:
+        """Shows the file with the hit, at the words."""
+        sought, branch = pattern(self.words), self.conversation.branch
+        if sought is None or hit.message >= len(branch):
+            return
+        attached = branch[hit.message].attachments
+        found = [each for each, one in enumerate(attached) if sought.search(folded(clean(one.text or "")))]
+        if hit.number < len(found):
+            self.screen.post_message(Chips.Opened(attached, found[hit.number]))
 
     async def reveal(self, utterance: Utterance, number: int | None = None) -> None:
         """Bring the message into sight, and mark it; or the hit with this number in it."""

@@ -64,6 +64,7 @@ class FullContext:
             return  # the engine ended meanwhile, and the turn with it
         if choice == "new":
             self.state.enter("idle", "idle")
+            await self.take_out(asked)
             await self.begin_chat()
             await self.turns.say(asked.text, asked.attachments)
         elif choice == "model" and own is not None:
@@ -81,12 +82,18 @@ class FullContext:
 
     async def load(self, own: ModelChoice, asked: Utterance) -> None:
         """Load the chat's own model; the question waits in the prompt."""
-        await self.turns.break_off()
-        self.conversation.take_back(asked)
-        self.recorder.remove(asked, self.conversation.head)
-        self.state.prompt.give(escape_slash(asked.text), asked.attachments)
+        await self.take_out(asked)
+        self.state.prompt.give(escape_slash(asked.text), asked.attachments, was_sent=True)
         await self.turns.show_branch()
         self.screen.post_message(Chosen(own))
+
+    async def take_out(self, asked: Utterance) -> None:
+        """The question leaves this chat, where it was never answered."""
+        await self.turns.take_back()
+        await self.turns.break_off()
+        if not self.conversation.tree.children(asked.id):
+            self.conversation.take_back(asked)
+            self.recorder.remove(asked, self.conversation.head)
 
     async def drop_oldest(self, failure: Failure, how_to_undo: str = "") -> None:
         """Ask again, without the oldest turns."""

@@ -5,13 +5,15 @@ Knows the prompt, and no chats.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from textual.content import Content
 
 from localspec.core.sanitize import clean
 from localspec.history import Attachment
+from localspec.tui.chat.attachments import left_out
 from localspec.tui.control.commands import escape_slash
+from localspec.tui.panels.pills import newest
 from localspec.tui.panels.prompt import Prompt
 
 
@@ -21,10 +23,12 @@ class UnsentMessage:
 
     text: str = ""
     attachments: tuple[Attachment, ...] = ()
+    left_out: frozenset[str] = field(default=frozenset(), compare=False)  # files that it mentions and does not have
 
     def joined(self, later: UnsentMessage) -> UnsentMessage:
         text = "\n\n".join(filter(None, (self.text, later.text)))
-        return UnsentMessage(text, tuple(dict.fromkeys((*self.attachments, *later.attachments))))
+        attachments = newest(dict.fromkeys((*self.attachments, *later.attachments)))
+        return UnsentMessage(text, attachments, self.left_out | later.left_out)
 
 
 NOTHING = UnsentMessage()
@@ -41,7 +45,8 @@ class MessageEdit:
 
     @property
     def _there(self) -> UnsentMessage:
-        return UnsentMessage(self._prompt.text, self._prompt.pills.attachments)
+        pills = self._prompt.pills
+        return UnsentMessage(self._prompt.text, pills.attachments, frozenset(pills.removed))
 
     @property
     def before(self) -> UnsentMessage:
@@ -70,15 +75,14 @@ class MessageEdit:
         """Puts a message into the prompt, in place of one that was lent before; `title` says what may be done."""
         if not self.is_untouched:
             self._kept = self._kept.joined(self._there)
-        self._put(
-            UnsentMessage(escape_slash(clean(text)), attachments)
-        )  # it may be from a history of another program's
+        shown = escape_slash(clean(text))  # it may be from a history of another program's
+        self._put(UnsentMessage(shown, attachments, frozenset(left_out(shown, attachments))))
         self.message = self._there
         self._prompt.border_title = Content(title)
 
     def change(self, draft: UnsentMessage) -> None:
         """What the user had made of the message is there again."""
-        self._put(draft)
+        self._put(replace(draft, left_out=self._there.left_out))
 
     def end(self) -> None:
         """The message leaves the prompt, changed or not; what was there before comes back."""
@@ -107,3 +111,4 @@ class MessageEdit:
     def _put(self, draft: UnsentMessage) -> None:
         self._prompt.pills.attachments = draft.attachments
         self._prompt.lay(draft.text)
+        self._prompt.leave_out(draft.left_out)

@@ -73,7 +73,7 @@ class Turns:
         if state.phase == "unloaded":
             self.engine.load()
         if state.queued is not None or state.phase == "gone":
-            state.prompt.give(escape_slash(text), attachments)
+            state.prompt.give(escape_slash(text), attachments, was_sent=True)
             self.feedback.hint(
                 WAITING if state.queued is not None else f"{state.status.state} Your message stays here."
             )
@@ -82,6 +82,7 @@ class Turns:
         self.recorder.ask(state.queued, state.tally.stats)
         if state.phase != "idle":
             self.transcript.question(state.queued).wait()
+            self.locate()
         await self.show_branch()
         if state.phase == "idle":
             await self.ask_next()
@@ -157,9 +158,10 @@ class Turns:
         """The message that waits returns to the prompt."""
         if self.state.queued is not None:
             question, self.state.queued = self.state.queued, None
-            self.state.prompt.give(escape_slash(question.text), question.attachments)
+            self.state.prompt.give(escape_slash(question.text), question.attachments, was_sent=True)
             self.conversation.take_back(question)
             self.recorder.remove(question, self.conversation.head)
+            self.locate()
             await self.show_branch()
 
     def locate(self) -> None:

@@ -9,12 +9,13 @@ from textual.message import Message
 
 from localspec.core.sanitize import clean
 from localspec.history import Unsent
+from localspec.tui.chat.attachments import mentioned
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.message_edit import UnsentMessage
 from localspec.tui.control.parts import ChatParts
 
 MOST_LOOKS = 5  # after which it is kept though typing never rests
-BACK = "What you wrote in this chat and was not sent is in the prompt again."
+BACK = "A message that was not sent is in the prompt again."  # in a new chat, one that was to begin another
 EDIT_BACK = "Your edit of this message was not sent: it is in the prompt again."
 NO_EDIT = "What you had made of an earlier message is in the prompt again; it will be sent as a new message."
 
@@ -93,6 +94,7 @@ class UnsentText:
                 hint = EDIT_BACK if self._edits(one) else NO_EDIT
             else:
                 self.state.prompt.give(clean(one.content), one.attachments)
+                self.state.prompt.attach(*mentioned(clean(one.content)))  # the bar shows what will be sent
         self.recorder.keep_unsent(*self.written, took=tuple(one.id for one in returned.found))
         if not self._silent and self.state.phase != "gone":  # that nothing answers is the news then
             self.feedback.hint(hint, stays=True)  # the model may be loaded in the next moment

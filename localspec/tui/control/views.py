@@ -92,7 +92,8 @@ class Views:
 
         self.screen.app.push_screen(HelpScreen(active_keys(self.screen)))
 
-    def attached(self, message: Chips.Opened) -> None:
+    def attached(self, message: Chips.Opened, words: str) -> None:
+        """An attachment, at the first of these words that are looked for, if any are."""
         from localspec.tui.screens.attachment import AttachedScreen
 
-        self.screen.app.push_screen(AttachedScreen(message.attachments, message.number))
+        self.screen.app.push_screen(AttachedScreen(message.attachments, message.number, words))

@@ -25,6 +25,7 @@ TYPING_SECONDS = 0.1  # the search begins when the fingers rest so long
 NAME_CHARACTERS = 24
 FROM_TOP, FROM_END = " · from the top", " · from the end"
 KEYS = " · {find.on} next {find.back} back"
+OPENS = " · {find.file} opens it"
 
 
 class Words(Field):
@@ -35,13 +36,19 @@ class Words(Field):
 
 class Count(Static):
     """Says which of the hits is shown. It has the focus while they are walked through: there, letters are keys, and any
-    other is typed after the words."""
+    other is typed after the words. `in_file`: the hit is in one, which can be opened."""
+
+    in_file = False
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("n", "walk(1)", "Next, after Enter", show=False, id="find.on"),
         Binding("N", "walk(-1)", "Previous, after Enter", show=False, id="find.back"),
         Binding("enter", "walk(1)", show=False),
+        Binding("right", "look", "Read the file with the hit, after Enter", show=False, id="find.file"),
     ]
+
+    class Looked(Message):
+        """The file with the hit is to be shown."""
 
     class Walked(Message):
         """The next hit is to be shown, or the one before."""
@@ -63,6 +70,12 @@ class Count(Static):
 
     def action_walk(self, direction: int) -> None:
         self.post_message(self.Walked(direction))
+
+    def action_look(self) -> None:
+        self.post_message(self.Looked())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        return self.in_file if action == "look" else super().check_action(action, parameters)
 
     async def on_key(self, event: events.Key) -> None:
         if await runs_binding(self, event.key):
@@ -89,6 +102,13 @@ class FindBar(Horizontal):
 
     class Reached(Message):
         """Show this hit."""
+
+        def __init__(self, hit: WordHit) -> None:
+            super().__init__()
+            self.hit = hit
+
+    class Opened(Message):
+        """Show the file with this hit."""
 
         def __init__(self, hit: WordHit) -> None:
             super().__init__()
@@ -181,6 +201,11 @@ class FindBar(Horizontal):
         message.stop()
         self.action_step(message.direction)
 
+    def on_count_looked(self, message: Count.Looked) -> None:
+        message.stop()
+        if self.index >= 0:
+            self.post_message(self.Opened(self.found.at(self.index)))
+
     def on_count_typed(self, message: Count.Typed) -> None:
         """The words are written on."""
         message.stop()
@@ -210,12 +235,13 @@ class FindBar(Horizontal):
 
     def _tell(self, how: str) -> None:
         """How many there are, which of them is shown, and in which file that is."""
+        file = one_line(self.found.at(self.index).file)[-NAME_CHARACTERS:] if self.index >= 0 else ""
+        self.count.in_file = bool(file)
         if not self.display or not self.words.value.strip():
             self.count.update("")
         elif self.index < 0:
             self.count.update(f"{len(self.found):,} found")
         else:
-            file = one_line(self.found.at(self.index).file)[-NAME_CHARACTERS:]
             where = f"{self.index + 1:,} of {len(self.found):,}{f' · in {file}' if file else ''}"
-            keys = with_keys(self, KEYS) if self.count.has_focus and not how else ""
+            keys = with_keys(self, KEYS + (OPENS if file else "")) if self.count.has_focus and not how else ""
             self.count.update(f"{where}{how}{keys}")

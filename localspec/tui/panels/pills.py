@@ -39,6 +39,14 @@ def pills(attachments: Iterable[Attachment], chosen: int | None = None) -> Conte
     return Content(" ").join(made)
 
 
+def newest(attachments: Iterable[Attachment]) -> tuple[Attachment, ...]:
+    """The last version of each file, where its first one stood; every paste."""
+    kept: dict[str | int, Attachment] = {}
+    for number, one in enumerate(attachments):
+        kept[number if one.path is None else one.path] = one
+    return tuple(kept.values())
+
+
 class Chips(Static):
     """Shows attachments; a click on one opens it."""
 
@@ -76,6 +84,7 @@ class Pills(Chips):
     def __init__(self, leave: Callable[[str], None]) -> None:
         super().__init__()
         self._leave, self._chosen = leave, 0
+        self.removed: set[str] = set()  # the paths that the user took away, while the text still mentions them
         self.display = False
 
     def watch_attachments(self) -> None:
@@ -89,10 +98,9 @@ class Pills(Chips):
         self.update(pills(self.attachments, self._chosen if self.has_focus else None))
 
     def add(self, *attachments: Attachment) -> None:
-        """Adds a file, once only."""
-        for one in attachments:
-            if one.path is None or one not in self.attachments:
-                self.attachments = (*self.attachments, one)
+        """Adds these; of a file that is there already, only the new version stays."""
+        self.attachments = newest((*self.attachments, *attachments))
+        self.removed.difference_update(one.path or "" for one in attachments)
 
     def take(self) -> tuple[Attachment, ...]:
         taken, self.attachments = self.attachments, ()
@@ -101,8 +109,11 @@ class Pills(Chips):
     def detach(self, attachment: Attachment) -> None:
         self.attachments = tuple(one for one in self.attachments if one is not attachment)
 
-    def remove_last(self) -> None:
-        self.attachments = self.attachments[:-1]
+    def take_away(self, number: int = -1) -> None:
+        """The user takes this one away, or the last; it stays away though the text mentions it."""
+        for one in self.attachments[number:][:1]:
+            self.removed.add(one.path or "")
+            self.detach(one)
 
     # --- with the focus
 
@@ -128,7 +139,7 @@ class Pills(Chips):
         self._draw()
 
     def action_drop(self) -> None:
-        self.attachments = (*self.attachments[: self._chosen], *self.attachments[self._chosen + 1 :])
+        self.take_away(self._chosen)
 
     def action_leave(self) -> None:
         self._leave("")

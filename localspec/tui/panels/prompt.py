@@ -5,7 +5,7 @@ Knows nothing about chats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from functools import partial
 from typing import ClassVar
 
@@ -24,14 +24,16 @@ from localspec.tui.chat.attachments import (
     from_file,
     from_paste,
     just_mentioned,
+    left_out,
     mentioned,
     no_file,
+    path_of,
     paths_mentioned,
 )
 from localspec.tui.chat.daemon import in_daemon
 from localspec.tui.control.commands import CommandCompletion, UserNames, parse
 from localspec.tui.panels.completion import Completion
-from localspec.tui.panels.pills import Pills
+from localspec.tui.panels.pills import Pills, name, newest
 from localspec.tui.terminal.bound_keys import runs_binding
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
@@ -85,6 +87,13 @@ class Prompt(TextArea, inherit_bindings=False):
             super().__init__()
             self.sentences = sentences
 
+    class Renewed(Message):
+        """Sent when these files were sent in another version than the one that was shown."""
+
+        def __init__(self, names: Sequence[str]) -> None:
+            super().__init__()
+            self.names = names
+
     def __init__(self, claims: Callable[[events.Key], bool], known: Callable[[], UserNames]) -> None:
         """claims: asked for each key on an empty prompt; True: it is not typed. known: the names a command may need."""
         super().__init__(compact=True, highlight_cursor_line=False, placeholder=PLACEHOLDER, id="prompt")
@@ -93,6 +102,7 @@ class Prompt(TextArea, inherit_bindings=False):
         self.pills = Pills(self.write_on)  # what is attached to the next message; it stands above
         self.under_way = 0  # messages that were sent and have not arrived
         self.back: list[str] = []  # texts that were given back, until none is under way
+        self._left_out: set[str] = set()  # the paths that those mention, and that were not sent with them
         self._mentioned: set[str] = set()  # the paths that are mentioned here
         self._dropped: dict[str, Attachment] = {}  # what was detached with its mention: undo brings back both
 
@@ -130,10 +140,13 @@ class Prompt(TextArea, inherit_bindings=False):
         row, column = self.cursor_location
         self.completion.pass_over(text, "" if self.text_only else self.document.get_line(row)[:column])
 
-    def give(self, text: str, attachments: tuple[Attachment, ...] = ()) -> None:
+    def give(self, text: str, attachments: tuple[Attachment, ...] = (), *, was_sent: bool = False) -> None:
         """Put a text back, before what has been written since. Of lines that were sent in a burst, as a paste is where
-        the terminal does not say that it is one, those that come back stay in their order."""
-        self.pills.add(*attachments)
+        the terminal does not say that it is one, those that come back stay in their order. `was_sent`: a file that it
+        mentions and does not have stays away."""
+        self.pills.attachments = newest((*attachments, *self.pills.attachments))  # what was attached since is newer
+        if was_sent:
+            self._left_out |= left_out(text, attachments)
         self.back.append(text)
         self.put_back()
 
@@ -143,6 +156,8 @@ class Prompt(TextArea, inherit_bindings=False):
             text = "\n".join(filter(None, (*self.back, self.text)))
             self.back.clear()
             self.lay(text)
+            self.leave_out(self._left_out)
+            self._left_out = set()
 
     # A priority binding runs ahead of letters that were typed before it and still wait in this widget's queue.
     # call_later puts the key back in line, so that a burst of typing arrives in the order it was typed.
@@ -229,7 +244,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
     def action_delete_left(self) -> None:
         if self.selection.is_empty and self.cursor_location == (0, 0):
-            self.pills.remove_last()
+            self.pills.take_away()
         super().action_delete_left()
 
     def follow_mentions(self) -> None:
@@ -241,11 +256,17 @@ class Prompt(TextArea, inherit_bindings=False):
                 self._dropped[one.path or ""] = one
         for path in self._mentioned & self._dropped.keys():
             self.pills.add(self._dropped.pop(path))
+        self.pills.removed &= self._mentioned
 
     def forget_mentions(self) -> None:
         """The text is another: what is attached belongs to it."""
         self._mentioned = paths_mentioned(self.text)
+        self.pills.removed &= self._mentioned
         self._dropped.clear()
+
+    def leave_out(self, paths: Set[str]) -> None:
+        """Keeps these files away, though the text mentions them."""
+        self.pills.removed |= (paths & self._mentioned) - {one.path for one in self.pills.attachments}
 
     @on(TextArea.Changed)
     def look_for_mention(self) -> None:
@@ -262,10 +283,11 @@ class Prompt(TextArea, inherit_bindings=False):
         self.run_worker(self._read(names, typed, sends), group="files", exclusive=True)
 
     async def _read(self, names: Sequence[str], typed: str, sends: bool) -> None:
+        shown = {one.path or "": one.sha256 for one in self.pills.attachments}
         try:
-            for name in names:
-                file = name if typed else await in_daemon(partial(file_named, name))
-                if file is None:
+            for each in names:
+                file = each if typed else await in_daemon(partial(file_named, each))
+                if file is None or (not typed and path_of(file) in self.pills.removed):
                     continue
                 found = await in_daemon(partial(from_file, file))
                 if typed or found.path in paths_mentioned(self.text):
@@ -273,12 +295,19 @@ class Prompt(TextArea, inherit_bindings=False):
         except UsageError as fault:
             self.post_message(self.Refused(str(fault), typed))
             return
-        if sends and (doubted := await in_daemon(partial(doubts, self.text))):
+        if not sends:
+            return
+        attached = self.pills.attachments
+        if doubted := await in_daemon(partial(doubts, self.text, {one.path for one in attached})):
             self.post_message(self.Doubted(doubted))
-        elif sends:
-            self.post_sent()
+            return
+        self.post_sent()
+        if changed := [name(one) for one in attached if one.path and shown.get(one.path, one.sha256) != one.sha256]:
+            self.post_message(self.Renewed(changed))
 
 
-def doubts(text: str) -> tuple[str, ...]:
-    """A sentence for each mention that looks like a file and is none. Waits for the disk."""
-    return tuple(no_file(name) for name in dict.fromkeys(doubtful(text)) if file_named(name) is None)
+def doubts(text: str, attached: Set[str | None]) -> tuple[str, ...]:
+    """A sentence for each mention that looks like a file and is none, nor was one when it was attached. Waits for the
+    disk."""
+    named = dict.fromkeys(each for each in doubtful(text) if path_of(each) not in attached)
+    return tuple(no_file(each) for each in named if file_named(each) is None)

@@ -261,6 +261,7 @@ class ChatScreen(Painted, Screen[None]):
         await self.engine.drain(message.feed)
 
     async def on_noticed(self, message: Noticed) -> None:
+        self.chats.lose_title(message.notice)
         await self.feedback.inform(message.notice, answers=message.answers)
 
     def on_returned(self, message: Returned) -> None:
@@ -281,11 +282,14 @@ class ChatScreen(Painted, Screen[None]):
     def on_prompt_refused(self, message: Prompt.Refused) -> None:
         self.command_line.refuse(message)
 
+    def on_prompt_renewed(self, message: Prompt.Renewed) -> None:
+        self.command_line.tell_renewed(message)
+
     def on_prompt_doubted(self, message: Prompt.Doubted) -> None:
         self.command_line.doubt(message)
 
     def on_chips_opened(self, message: Chips.Opened) -> None:
-        self.views.attached(message)
+        self.views.attached(message, self.chats.finding.words)
 
     @on(TextArea.Changed, "#prompt")
     def on_typed(self) -> None:
@@ -305,6 +309,9 @@ class ChatScreen(Painted, Screen[None]):
 
     async def on_find_bar_reached(self, message: FindBar.Reached) -> None:
         await self.chats.finding.show(message.hit)
+
+    def on_find_bar_opened(self, message: FindBar.Opened) -> None:
+        self.chats.finding.open_file(message.hit)
 
     def on_find_bar_left(self) -> None:
         self.chats.finding.leave()
