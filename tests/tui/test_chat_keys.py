@@ -50,7 +50,7 @@ SHELF = Shelf(list, lambda _: [], str, list, Pick("guide", "auto"))
 OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "help": lambda _: HelpScreen([("F1", "Help")]),
     "compare": lambda _: CompareScreen(GenerateRequest(), (Way("plain", False), Way("drafted", True)), lambda _: None),
-    "drafters": lambda _: DraftersScreen("What drafts for guide", "Nothing."),
+    "drafters": lambda _: DraftersScreen("What drafts for guide", "Nothing.", str),
     "themes": lambda _: ThemePicker(("nord", "tokyo-night"), "tokyo-night"),
     "overflow": lambda _: Overflow("The chat is full.", 2),
     "models": lambda stage: ModelsScreen(
