@@ -31,8 +31,8 @@ ON_HUB = "hub"  # the row that opens the models screen
 
 
 class DraftersScreen(ClosedByOpener, ModalScreen["Prospect | str | None"]):
-    """The prospect to load; ON_HUB for the models screen; None: leave all as it is. `in_use`: the --draft of what drafts
-    now, whose row is highlighted. Text typed here is a question: it closes the page and goes to `write`."""
+    """The prospect to load; ON_HUB for the models screen; None: leave all as it is. The row of `in_use`, the --draft of
+    what drafts now, is highlighted. Text typed here is a question: it closes the page and goes to `write`."""
 
     OPENER = "spec"
     BINDINGS: ClassVar[list[BindingType]] = [
