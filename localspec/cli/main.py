@@ -254,7 +254,7 @@ def trace(file: Path) -> None:
     type=click.Choice(["md", "json", "jsonl", "csv"]),
     default="md",
     show_default=True,
-    help="jsonl: progress events, then the figures, one per line.",
+    help="jsonl: progress events, then the figures, one per line. Without -o, a terminal gets a table that fits.",
 )
 @click.option("--format", "formats", metavar="FORMATS", help=f"Formats to compare, with commas: {', '.join(LISTED)}.")
 @click.option("--against", type=click.Choice(["transformers"]), help="Also measure transformers' own generate.")
@@ -267,14 +267,16 @@ def bench(output: str, **given: Any) -> None:
     """
     leave_on_interrupt()
     from localspec.bench import options
-    from localspec.cli.io import as_json, print_event
+    from localspec.cli.io import as_json, columns_of_stdout, print_event, print_fitted
     from localspec.cli.progress import Progress
 
     asked = {name for name in click.get_current_context().params if is_given(name)}
     with Progress() as bar:
         tell, warn = (print_event, print_event) if output == "jsonl" else (bar.show, bar.say)
         report = options.run_bench(asked, given, tell, warn)
-    if output == "jsonl":
+    if "output" not in asked and columns_of_stdout() is not None:
+        print_fitted(report.to_text())
+    elif output == "jsonl":
         click.echo(as_json(json.loads(report.to_json())))
     else:
         click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())
