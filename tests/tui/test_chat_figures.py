@@ -172,7 +172,7 @@ def test_the_length_is_that_of_most_of_the_last_drafts():
 
 def test_why_auto_does_not_draft():
     drafted, plain = [step("a", "b", "c")] * 4, [PLAIN] * RECENT
-    assert why_off(AUTO, [*drafted, *plain]) == "draft costs 20 % of a round, accepts 67 %"
+    assert why_off(AUTO, [*drafted, *plain]) == "it took 20 % of a step's time, and 67 % of the guesses were right"
     assert why_off(AUTO, [*plain, *drafted * 4]) == ""
     assert why_off(AUTO, plain) == "", "nothing was drafted: nothing is known"
     assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own choice"
@@ -183,9 +183,28 @@ def test_why_auto_does_not_draft():
 async def test_when_auto_drafts_no_more_it_says_why():
     async with open_chat(ScriptedEngine(SLOW), size=(120, 24)) as stage:
         await stage.send("hi")
-        await stage.sees("Drafting is paused: draft costs 20 % of a round, accepts 67 %.")
+        await stage.hints(
+            "Drafting is paused, as it saves too little now: it took 20 % of a step's time, and 67 % of the "
+            "guesses were right. It is tried again by itself."
+        )
         await stage.until(lambda: stage.chat.state.phase == "idle")
         stage.chat.status.end_hint()
+        await stage.sees("⇐ guide-draft, paused · cpu")
+
+
+async def test_what_has_just_been_loaded_is_not_paused_for_what_was_before():
+    """However it comes to be loaded; the answer's own figures and rounds stay."""
+    async with open_chat(ScriptedEngine(SLOW), ScriptedEngine(SLOW), size=(120, 24)) as stage:
+        await stage.send("hi")
+        await stage.sees("⇐ guide-draft, paused · cpu")
+        await stage.ready()
+        await stage.chat.models.unload()
+        stage.chat.engine.load()
+        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.ready()
+        await stage.sees("⇐ guide-draft, auto · cpu")
+        assert stage.chat.state.rounds
+        await stage.send("hi")
         await stage.sees("⇐ guide-draft, paused · cpu")
 
 

@@ -66,8 +66,8 @@ class Drafters:
         spec = self.state.spec
         assert spec is not None
         if spec.kind != "off":
-            pauses = f" ({why})" if (why := why_off(spec, self.state.rounds)) else ""
-            return f"Now: {drafting(spec, self.state.rounds)}{pauses}"
+            pauses = f" ({why})" if (why := why_off(spec, self.state.own_rounds)) else ""
+            return f"Now: {drafting(spec, self.state.own_rounds)}{pauses}"
         return SENTENCES.get(spec.reason) or f"Nothing drafts: {one_line(spec.reason)}."
 
     def look(self, page: DraftersScreen, name: str, quant: str, now: tuple[str | None, Stats]) -> None:
