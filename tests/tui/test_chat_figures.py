@@ -76,6 +76,8 @@ def test_the_line_under_an_answer_says_what_the_header_does_not():
 def test_a_stop_text_that_ended_an_answer_is_named():
     stopped = changed(finish_reason="stop", stop_text="###\x1b[2J")
     assert summary(stopped).startswith("ended by the stop text “###␛[2J” · 398 tokens")
+    blank = changed(finish_reason="stop", stop_text="\n\n")
+    assert summary(blank).startswith(r"ended by the stop text “\n\n” · ")
 
 
 def test_a_speed_up_below_one_beside_a_high_acceptance_says_why_where_the_figure_is():

@@ -10,8 +10,8 @@ from localspec.hub.integrity import FileFound, FilesVerified
 from localspec.hub.queue import Download
 from localspec.hub.records import Licence, PullRequest, SearchRow
 from localspec.runtime.local_models import Shelved
-from localspec.runtime.origins import Origin
-from localspec.tui.control.library import Leftovers, right_words
+from localspec.runtime.origins import FILE, Origin
+from localspec.tui.control.library import Leftovers, not_ours, right_words
 from localspec.tui.panels import download_rows, hub_rows
 from localspec.tui.panels.disk_tab import OnDisk, Pick
 from localspec.tui.panels.hub_rows import Listing
@@ -153,3 +153,9 @@ def test_leftovers_say_whose_they_are():
     left = Leftovers(("org/a",), 2_000_000, ("dropped; parts kept",), ("org/c", "org/d"), 5_000_000)
     assert left.words.endswith("org/a (dropped; parts kept); 5 MB of older versions: org/c, org/d")
     assert Leftovers(older=("org/c",), older_bytes=5_000_000).words == "5 MB of older versions: org/c"
+
+
+def test_a_file_of_the_users_own_is_said_to_be_that():
+    mine, theirs = (Shelved("m.gguf", "Q4_1", 1, "fits", (), origin) for origin in (Origin(FILE), Origin("LM Studio")))
+    assert not_ours(mine) == "m.gguf is a file of yours: localspec does not delete it."
+    assert not_ours(theirs) == "m.gguf is LM Studio's: delete it there."
