@@ -100,6 +100,7 @@ def chat(
     from localspec.cli.remote_chat import chat_with, named_remote, refuse_local, remote_tuning
     from localspec.config.reading import read
     from localspec.models.catalog import Catalog
+    from localspec.models.model_paths import require_model
     from localspec.runtime.draft_choice import check
     from localspec.tui import app
     from localspec.tui.control import tuning
@@ -120,6 +121,7 @@ def chat(
     with laid, own_model_named(past.chat if past and not model else None):
         model = model or (past.chat.model_key if past else settings.default_model)
         pull_if_missing(model, given["draft"])
+        require_model(model)
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
     notice = tuned.begin_chat(given["preset"], past)
     check(tuned.load)

@@ -187,7 +187,7 @@ BAD = {
     "seed": (
         ("run", "@tiny", "hi", "--seed", "-2"),
         2,
-        "to 9223372036854775807 (-1: another each time).",
+        "Use a whole number from -1 to 9223372036854775807 (-1: another each time).",
     ),
     "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "cannot be combined"),
     "chat with an unknown model": (("chat", "gide"), 3, "did you mean 'guide'"),
@@ -211,6 +211,20 @@ def test_bad_input_is_one_sentence_and_an_exit_code(
     assert not any("rror" in line for line in told)
     assert err.count("etch") <= 1, "says twice to fetch it again"
     assert "localspec chat" not in sentence, "advises another command"
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "./notes.txt", "./empty.gguf", "./empty"])
+def test_what_is_there_and_is_no_model_is_told_before_the_chat_opens(
+    name: str, tmp_path: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("Buy milk.")
+    (tmp_path / "empty.gguf").touch()
+    (tmp_path / "empty").mkdir()
+    sentence = (
+        "is not a model that localspec can read. Use a GGUF file, or a folder with config.json and safetensors files."
+    )
+    assert localspec("chat", name) == (3, "", f"error: {name} {sentence}\n")
 
 
 @pytest.mark.parametrize(

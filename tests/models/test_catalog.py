@@ -117,6 +117,8 @@ def test_a_file_of_a_model_is_that_model(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(bare)
     with pytest.raises(NotDownloaded, match=r"notes.txt is not a model that localspec can read\. Use a GGUF file"):
         resolve("notes.txt")
+    with pytest.raises(NotDownloaded, match=r"notes.txt is not a model that localspec can read\. Use a GGUF file"):
+        resolve("./notes.txt")
     monkeypatch.chdir(whole)
     assert resolve("model-00001-of-00002.safetensors").name == "whole"
 
