@@ -8,7 +8,7 @@ from localspec.cli.download.unfinished_pulls import size_of, state
 from localspec.core.sanitize import clean, one_line
 from localspec.core.sizes import size_words
 from localspec.history.records import ModelTotals
-from localspec.history.text.columns import cells, columns
+from localspec.history.text.columns import cells, columns, hanging
 from localspec.history.text.lists import count, draft_name, speed, when
 from localspec.hub.integrity import FilesVerified
 from localspec.hub.inventory import Details, OnDisk
@@ -55,8 +55,8 @@ def older_words(found: Older) -> str:
     return f"{len(found.commits)}, {size}. Free it: localspec rm --older {one_line(found.repo)}"
 
 
-def details_text(found: Details) -> str:
-    """A model's card."""
+def details_text(found: Details, width: int | None = None) -> str:
+    """A model's card, within the width of a terminal."""
     model = found.model
     commit = f" @ {model.commit[:SHORT_COMMIT]}" if model.commit else ""
     newer = "a newer version is there; models.toml fixes this one" if model.newer else ""
@@ -73,7 +73,7 @@ def details_text(found: Details) -> str:
         *listed("files", [f"{one_line(file.path)}, {size_words(file.num_bytes)}" for file in found.files]),
         *listed("answers", [answers_line(one) for one in found.answers]),
     ]
-    return "\n".join([one_line(model.name), columns([row for row in rows if row[1]])])
+    return "\n".join([one_line(model.name), hanging([row for row in rows if row[1]], width)])
 
 
 def listed(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ import pytest
 from localspec.core import paths
 from localspec.core.locks import lock
 from localspec.core.sizes import size_words
+from localspec.history.text.columns import hanging
 from localspec.hub import manifests
 from localspec.hub.licences import remember
 from localspec.hub.records import (
@@ -538,3 +539,15 @@ def test_a_licence_and_a_name_from_a_card_cannot_drive_the_terminal(fetched: Pat
     _, more, _ = localspec("show", "maker/tiny")
     assert not set("\x1b\x9b\u202e") & {*out, *more}
     assert "mit" in out
+
+
+def test_a_card_is_wrapped_between_words_on_a_terminal():
+    """`80 % o / f drafts accepted` was to be read before."""
+    text = "3 answers int8 with look-up + early exit 2: 1,234.5 tokens/s, 80 % of drafts accepted"
+    lines = hanging([("answers", text), ("path", "/a-long/" * 9)], 60).splitlines()
+    assert lines[:2] == [
+        "answers  3 answers int8 with look-up + early exit 2: 1,234.5",
+        "         tokens/s, 80 % of drafts accepted",
+    ]
+    assert lines[2:] == ["path     " + "/a-long/" * 9], "a path is copied whole"
+    assert hanging([("answers", text)], None) == f"answers  {text}"
