@@ -115,7 +115,8 @@ def counted(found: FilesVerified) -> str:
     total = len(found.files)
     of = count(total, "file")
     if all(file.state == "unknown" for file in found.files):
-        return f"{of}; no hash is known of {'any' if total > 1 else 'it'}"
+        looks, them = ("look", "them") if total > 1 else ("looks", "it")
+        return f"{of}, which {looks} whole; there is no published hash to compare {them} with"
     right = sum(file.state == "right" for file in found.files)
     return f"{right} of {of} {'have' if total > 1 else 'has'} the hash that is known of {'them' if total > 1 else 'it'}"
 

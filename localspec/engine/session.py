@@ -57,8 +57,8 @@ class Session:
         self.cancelled = cancelled or (lambda: False)
 
     def prefill(self, ids: Sequence[int]) -> Iterator[Reading]:
-        """Prefills a prompt in chunks, reusing the prefix that is cached; its last token stays pending, and is read with
-        the first round."""
+        """Prefills a prompt in chunks, reusing the prefix that is cached; its last token stays pending, and the first
+        round reads it."""
         if len(ids) >= self.target.context:
             raise ContextOverflow.of(len(ids), self.target.context)
         self.rewind(min(common_prefix_length(self.tokens, ids), len(ids) - 1) + 1)

@@ -62,7 +62,7 @@ def times(row: Row) -> str:
 def conclusion(rows: Sequence[Row]) -> str:
     """Which row was fastest, as far as the spread lets it be said, and what localspec does unasked; "" where there is
     nothing to compare. The first row is what the others are measured against."""
-    _, *others = [row for row in rows if row.speedup is not None] or [None]
+    others = [row for row in rows if row.speedup is not None][1:]
     if not others:
         return ""
     several = len({row.quant for row in rows}) > 1

@@ -123,6 +123,12 @@ def test_a_file_of_a_model_is_that_model(tmp_path: Path, monkeypatch: pytest.Mon
     assert resolve("model-00001-of-00002.safetensors").name == "whole"
 
 
+def test_a_model_of_ollamas_that_is_not_here_is_pulled_there(tmp_path: Path) -> None:
+    with pytest.raises(NotDownloaded) as caught:
+        load(tmp_path, EXAMPLE).resolve("ollama:qwen3:8b")
+    assert caught.value.hint == "Fetch it (ollama pull qwen3:8b), or list what is here: localspec ls"
+
+
 @pytest.mark.parametrize("name", ["nosuch-Q4_K_M.gguf", "./nosuch/model.safetensors", "~/nosuch.gguf"])
 def test_a_file_that_is_not_there_is_called_a_file(name: str, tmp_path: Path) -> None:
     with pytest.raises(NotDownloaded) as caught:

@@ -32,7 +32,7 @@ class Reports:
         """What was measured last; with a model that was loaded since, what is kept with the last answer."""
         if self.state.status.stats.predicted_n:
             return self.state.tally.stats
-        kept = [said.made.stats for said in self.conversation.branch if said.made is not None]
+        kept = [one.made.stats for one in self.conversation.branch if one.made is not None]
         return kept[-1] if kept and kept[-1].predicted_n else None
 
     async def show(self) -> None:

@@ -201,7 +201,7 @@ class ChatState:
 
     @property
     def own_rounds(self) -> Sequence[Step]:
-        """Those of the last answer that the present drafter drafted for: what says how it drafts now."""
+        """The rounds of the last answer that the present drafter drafted for: what says how it drafts now."""
         return self.reading().own_rounds
 
     def show_info(self) -> None:

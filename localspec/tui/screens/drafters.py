@@ -81,7 +81,7 @@ class DraftersScreen(ClosedByOpener, ModalScreen["Prospect | str | None"]):
         """All have been looked at; or the fault that ended it."""
         self._state.update(one_line(note if any(one.suits for one in self._found) else f"{NOTHING_FITS} {note}"))
 
-    def on_key(self, event: events.Key) -> None:
+    async def on_key(self, event: events.Key) -> None:
         """Keys that were typed before the page was gone still come here: an Enter among them chooses nothing."""
         if event.is_printable and event.character and event.key not in keys_of(self, self.OPENER):
             self.write_on(event, event.character)
