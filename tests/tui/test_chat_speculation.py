@@ -208,6 +208,21 @@ async def test_the_page_of_drafters_has_the_one_in_use_highlighted_and_what_is_t
         assert not loaded
 
 
+async def test_enter_chooses_nothing_where_the_drafter_in_use_is_not_among_those_that_are_listed():
+    tuning = begin(Config(), "guide", load={}, sampling=SamplingOptions())
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(100, 30)) as stage:
+        loaded: list[str] = []
+        stage.chat.models.choose = lambda _, draft="": loaded.append(draft)  # type: ignore[method-assign]
+        await stage.ready()
+        await stage.send("/why")
+        await stage.sees("Now: guide-draft", "at most 1/4 of the size")
+        await stage.pilot.press("enter")
+        assert stage.app.screen is not stage.chat
+        assert not loaded
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: loaded == ["lookup"])
+
+
 async def test_a_drafter_that_failed_cannot_be_switched_on():
     notice = Notice("warning", "drafter_failed", "The drafter failed.")
     async with open_chat(ScriptedEngine([notice, *HELLO])) as stage:

@@ -31,8 +31,11 @@ ON_HUB = "hub"  # the row that opens the models screen
 
 
 class DraftersScreen(ClosedByOpener, ModalScreen["Prospect | str | None"]):
-    """The prospect to load; ON_HUB for the models screen; None: leave all as it is. The row of `in_use`, the --draft of
-    what drafts now, is highlighted. Text typed here is a question: it closes the page and goes to `write`."""
+    """The prospect to load; ON_HUB for the models screen; None: leave all as it is.
+
+    The row of `in_use`, the --draft of what drafts now, is highlighted, and none where that is not among them. Text
+    typed here is a question: it closes the page and goes to `write`.
+    """
 
     OPENER = "spec"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -44,7 +47,7 @@ class DraftersScreen(ClosedByOpener, ModalScreen["Prospect | str | None"]):
         super().__init__()
         self._title, self._now, self._write, self._in_use = title, now, write, in_use
         self._found: list[Prospect] = []
-        self._at_first = 0  # the row that is highlighted until the user moves
+        self._at_first: int | None = None  # the row that is highlighted until the user moves
         self._written = False
         self._list = OptionList(markup=False)
         self._state = Static(LOOKING, markup=False, classes="quiet")
@@ -74,7 +77,8 @@ class DraftersScreen(ClosedByOpener, ModalScreen["Prospect | str | None"]):
         self._list.add_option(Option(Content(with_keys(self, ELSEWHERE)), id=ON_HUB))
         moved = index not in (None, self._at_first, len(self._found) - 1)
         drafts = [one.draft for one in self._found]
-        self._at_first = drafts.index(self._in_use) if self._in_use in drafts else 0
+        nothing_else = 0 if self._in_use is None else None
+        self._at_first = drafts.index(self._in_use) if self._in_use in drafts else nothing_else
         self._list.highlighted = index if moved else self._at_first
 
     def end(self, note: str) -> None:
