@@ -91,9 +91,11 @@ class Proof(Record, frozen=True):
             return idle
         same, answers = sum(row.same for row in sound), sum(row.answers for row in sound)
         ties = sum(row.near_ties for row in sound)
-        more = f", the others but for {ties} near ties" if ties else ""
         names = ", ".join(row.drafter for row in sound)
-        return [*idle, f"Drafted text is plain text with {names}: {same} of {answers} answers token for token{more}."]
+        of = f"{same} of {answers}" if ties else f"all {answers}"
+        more = f", the others but for {ties} near ties" if ties else ""
+        proven = f"with {names}, {of} answers are the same, token for token, as without it{more}"
+        return [*idle, f"Drafting changed nothing: {proven}."]
 
 
 HEAD = ["drafter", "answers", "same", "near ties", "diverged", "tokens", "drafted", "accepted"]

@@ -14,9 +14,11 @@ from typing import Any  # Any: JSON
 
 from localspec.bench.tables import csv_text, markdown, percent, plus_minus
 from localspec.core.events import Stats
+from localspec.runtime.bench_table import bench_table, conclusion
 
 PLAIN = "plain"
 OURS = "localspec"
+ALL_COLUMNS = "All columns, and each kind of prompt: -o md"
 Key = tuple[int, int]
 """Prompt and repeat."""
 
@@ -187,11 +189,22 @@ class BenchReport:
             found[row.kind][f"{row.method} {row.quant}" if several else row.method] = row.tokens_per_second
         return found
 
-    def to_markdown(self) -> str:
-        head = f"{self.model} · {self.quant} · greedy · {self.max_tokens} tokens · {self.repeats} repeats"
+    @property
+    def head(self) -> str:
+        """What was measured, and on what machine."""
+        repeats = f"{self.repeats} repeat{'' if self.repeats == 1 else 's'}"
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())
+        return f"{self.model} · {self.quant} · greedy · {self.max_tokens} tokens · {repeats}\n{machine}"
+
+    def to_markdown(self) -> str:
         by_kind = [markdown(kind_table(rows))] if (rows := self.kind_rows()) else []
-        return "\n\n".join([f"{head}\n{machine}", markdown(table(self.rows())), *by_kind, *self.notes])
+        return "\n\n".join([self.head, markdown(table(self.rows())), *by_kind, *self.notes])
+
+    def to_text(self) -> str:
+        """Text for a terminal of 80 columns: what matters most, and last what follows from it."""
+        ours = [self.row(way) for way in self.runs if way.engine == OURS and way not in self.failed]
+        below = filter(None, (*self.notes, ALL_COLUMNS, conclusion(ours)))
+        return "\n\n".join([self.head, bench_table(self.rows()), "\n".join(below)])
 
     def to_json(self) -> str:
         fields = {"model": self.model, "quant": self.quant, "max_tokens": self.max_tokens, "repeats": self.repeats}

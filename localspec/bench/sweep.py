@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -26,6 +26,7 @@ from localspec.core.events import DraftLength
 from localspec.core.requests import MAX_DRAFT, AskedDraft, EarlyExit, LoadRequest
 from localspec.core.sanitize import one_line
 from localspec.engine.drafters.table import EARLY_EXIT
+from localspec.runtime.bench_table import bench_table
 from localspec.runtime.draft_choice import choose, requested
 from localspec.runtime.open import open_target
 from localspec.runtime.open_target import OpenTarget, swept_key
@@ -93,8 +94,15 @@ class SweepReport:
     best: BestExit | None
 
     def to_markdown(self) -> str:
-        tables = [one.to_markdown() for one in self.reports]
-        drawn = ["\n".join(["```", *plots.bars(curve), "```"]) for curve in self.curves]
+        drawn = ("\n".join(["```", *plots.bars(curve), "```"]) for curve in self.curves)
+        return self.joined([one.to_markdown() for one in self.reports], drawn)
+
+    def to_text(self) -> str:
+        """Text for a terminal of 80 columns."""
+        tables = [f"{one.head}\n\n{bench_table(one.rows())}" for one in self.reports]
+        return self.joined(tables, ("\n".join(plots.bars(curve)) for curve in self.curves))
+
+    def joined(self, tables: Iterable[str], drawn: Iterable[str]) -> str:
         parts = [part for pair in zip(tables, drawn, strict=True) for part in pair]
         return "\n\n".join([*parts, self.sentence])
 

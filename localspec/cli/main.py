@@ -101,6 +101,7 @@ def chat(
     from localspec.cli.remote_chat import chat_with, named_remote, refuse_local, remote_tuning
     from localspec.config.reading import read
     from localspec.models.catalog import Catalog
+    from localspec.models.model_paths import require_model
     from localspec.runtime.draft_choice import check
     from localspec.tui import app
     from localspec.tui.control import tuning
@@ -121,6 +122,7 @@ def chat(
     with laid, own_model_named(past.chat if past and not model else None):
         model = model or (past.chat.model_key if past else settings.default_model)
         pull_if_missing(model, given["draft"])
+        require_model(model)
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
     notice = tuned.begin_chat(given["preset"], past)
     check(tuned.load)
@@ -266,7 +268,7 @@ def trace(file: Path) -> None:
     type=click.Choice(["md", "json", "jsonl", "csv"]),
     default="md",
     show_default=True,
-    help="jsonl: progress events, then the figures, one per line.",
+    help="jsonl: progress events, then the figures, one per line. Without -o, a terminal gets a table that fits.",
 )
 @click.option("--format", "formats", metavar="FORMATS", help=f"Formats to compare, with commas: {', '.join(LISTED)}.")
 @click.option("--against", type=click.Choice(["transformers"]), help="Also measure transformers' own generate.")
@@ -281,14 +283,16 @@ def bench(output: str, **given: Any) -> None:
     """
     leave_on_interrupt()
     from localspec.bench import options
-    from localspec.cli.io import as_json, print_event
+    from localspec.cli.io import as_json, columns_of_stdout, print_event, print_fitted
     from localspec.cli.progress import ProgressBar
 
     asked = {name for name in click.get_current_context().params if is_given(name)}
     with ProgressBar() as bar:
         tell, warn = (print_event, print_event) if output == "jsonl" else (bar.show, bar.say)
         report = options.run_bench(asked, given, tell, warn)
-    if output == "jsonl":
+    if "output" not in asked and columns_of_stdout() is not None:
+        print_fitted(report.to_text())
+    elif output == "jsonl":
         click.echo(as_json(json.loads(report.to_json())))
     else:
         click.echo({"md": report.to_markdown, "json": report.to_json, "csv": report.to_csv}[output]())

@@ -73,7 +73,7 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> int:
     elif template:
         io.print_unchanged(found.template or "There is none: this is a base model.\n")
     else:
-        io.print_text(models_text.details_text(found))
+        io.print_text(models_text.details_text(found, io.columns_of_stdout()))
     return 0
 
 

@@ -8,7 +8,7 @@ from localspec.cli.download.unfinished_pulls import size_of, state
 from localspec.core.sanitize import clean, one_line
 from localspec.core.sizes import size_words
 from localspec.history.records import ModelTotals
-from localspec.history.text.columns import cells, columns
+from localspec.history.text.columns import cells, columns, hanging
 from localspec.history.text.lists import count, draft_name, speed, when
 from localspec.hub.integrity import FilesVerified
 from localspec.hub.inventory import LocalModel, ModelDetails
@@ -60,8 +60,8 @@ def licence_line(licence: Licence) -> str:
     return f"{licence.words} {licence.link}".rstrip() + "\n"
 
 
-def details_text(found: ModelDetails) -> str:
-    """A model's card."""
+def details_text(found: ModelDetails, width: int | None = None) -> str:
+    """A model's card, within the width of a terminal."""
     model = found.model
     commit = f" @ {model.commit[:SHORT_COMMIT]}" if model.commit else ""
     newer = "a newer version is there; models.toml fixes this one" if model.newer else ""
@@ -78,7 +78,7 @@ def details_text(found: ModelDetails) -> str:
         *listed("files", [f"{one_line(file.path)}, {size_words(file.num_bytes)}" for file in found.files]),
         *listed("answers", [answers_line(one) for one in found.answers]),
     ]
-    return "\n".join([one_line(model.name), columns([row for row in rows if row[1]])])
+    return "\n".join([one_line(model.name), hanging([row for row in rows if row[1]], width)])
 
 
 def listed(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
@@ -120,7 +120,8 @@ def counted(found: FilesVerified) -> str:
     total = len(found.files)
     of = count(total, "file")
     if all(file.state == "unknown" for file in found.files):
-        return f"{of}; no hash is known of {'any' if total > 1 else 'it'}"
+        looks, them = ("look", "them") if total > 1 else ("looks", "it")
+        return f"{of}, which {looks} whole; there is no published hash to compare {them} with"
     right = sum(file.state == "right" for file in found.files)
     return f"{right} of {of} {'have' if total > 1 else 'has'} the hash that is known of {'them' if total > 1 else 'it'}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 from localspec.cli import compatibility_text
@@ -51,7 +52,7 @@ def unpaired(target: str, drafter: str, *, on_hub: bool, what: str = "can draft 
 def write_pair(target: str, drafter: DrafterCandidate) -> str:
     """Makes the drafter the target's own in models.toml: in its entry, or in a new one. Returns the file."""
     catalog = Catalog.load()
-    draft = {"kind": MODEL.name, "model": lasting(drafter.name, catalog)}
+    draft = {"kind": MODEL.name, "model": own_folder(target, drafter.name, catalog) or lasting(drafter.name, catalog)}
     known = catalog.key_of(target) or (catalog.of_repository(target) or ("", None))[0]
     if known:
         return str(store_model(known, {}, draft))
@@ -66,6 +67,14 @@ def fields_of(target: str, catalog: Catalog) -> dict[str, object]:
     path = catalog.resolve(target).path
     repo, commit = hub_cache.fetched_from(path) if path.is_dir() else ("", "")
     return {"repo": repo, "revision": commit} if repo else {"path": str(path.absolute())}
+
+
+def own_folder(target: str, drafter: str, catalog: Catalog) -> str:
+    """The folder of a draft model that comes with the target; "" for any other drafter."""
+    with suppress(NotDownloaded):
+        draft = catalog.resolve(target).named_draft(drafter)
+        return str(draft.folder.absolute()) if draft is not None and draft.folder is not None else ""
+    return ""
 
 
 def lasting(name: str, catalog: Catalog) -> str:
@@ -88,7 +97,8 @@ def print_command(target: str, drafter: str, program: str) -> int:
     catalog = Catalog.load()
     own = own_draft(target, catalog)
     drafter = drafter or (own.model or own.kind if own else LOOKUP)
-    names = (name_elsewhere(target, catalog), name_elsewhere(drafter, catalog))
+    folder = own_folder(target, drafter, catalog)
+    names = (name_elsewhere(target, catalog), folder or name_elsewhere(drafter, catalog))
     asked = OtherPair(*names, context=context_of(target, catalog))
     if own is not None and own.k != "auto" and drafter in (own.model, own.kind):
         asked = replace(asked, num_draft_tokens=own.k)

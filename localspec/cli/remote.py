@@ -29,14 +29,17 @@ def check_names(name: str, key_env: str | None) -> None:
         raise UsageError("--key-env takes the name of an environment variable, not the key.", hint=words)
 
 
-@click.group()
-def remote() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def remote(context: click.Context) -> None:
     """Find, name and probe servers that other programs run.
 
     vLLM, SGLang, llama-server, LM Studio, Ollama, localspec serve, and others with OpenAI's protocol.
 
     Chat with one:  localspec chat NAME, or localspec chat --server URL
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
 
 
 @remote.command()

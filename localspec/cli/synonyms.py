@@ -27,6 +27,7 @@ SYNONYMS = {
     "help": "localspec --help",
 }
 ELSEWHERE = {
+    "compare": "There is no command 'compare'. In the chat: F6; for a model: localspec bench guide",
     "search": "Models are searched in the chat: localspec chat, Ctrl+O, Hub. Saved chats: localspec history search",
     "create": f"There is nothing to create: a folder or GGUF file runs as it is. Try: {CHATS} ./FILE.gguf",
     "login": "Log in with the hub's own program: hf auth login",

@@ -15,11 +15,19 @@ from typing import Any  # Any: what was given on the command line, by name
 from localspec.config.tables import USUAL, Config, PresetTable
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.core.events import DraftLength
-from localspec.core.requests import LONGEST_NUMBER, MOST_TOKENS, SAMPLING_FIELDS, LoadRequest, SamplingOptions
+from localspec.core.requests import (
+    LONGEST_NUMBER,
+    MOST_TOKENS,
+    RANDOM_SEED,
+    SAMPLING_FIELDS,
+    LoadRequest,
+    SamplingOptions,
+)
 from localspec.models.catalog import Catalog, Entry
 
 NO_PRESET = PresetTable()
 PRESET, MODELS_OWN = "preset", "the model's own"
+RANDOM = ("random", "none")  # a seed that is another each time
 SETTABLE = (*SAMPLING_FIELDS, "max_tokens", "stop")
 
 
@@ -104,6 +112,15 @@ def entry_of(catalog: Catalog, model: str) -> Entry | None:
     with suppress(NotDownloaded):
         return catalog.resolve(model)
     return None
+
+
+def chosen(name: str, typed: str) -> float | int | None:
+    """A sampling option as it is set in a chat; None: it is no longer set."""
+    if name == "seed" and typed in RANDOM:
+        return RANDOM_SEED
+    if name in SAMPLING_FIELDS and typed in ("", "none"):
+        return None
+    return option(name, typed)
 
 
 def option(name: str, typed: str) -> float | int:

@@ -221,7 +221,8 @@ class SamplingField:
     @property
     def range(self) -> str:
         """The range in words, for messages."""
-        return f"a {'whole ' if self.kind is int else ''}number from {self.low} to {self.high}"
+        random = f" ({RANDOM_SEED}: another each time)" if self.low == RANDOM_SEED else ""
+        return f"a {'whole ' if self.kind is int else ''}number from {self.low} to {self.high}{random}"
 
 
 SAMPLING_FIELDS = {

@@ -57,7 +57,8 @@ class Session:
         self.cancelled = cancelled or (lambda: False)
 
     def prefill(self, ids: Sequence[int]) -> Iterator[PromptProgress]:
-        """Prefills a prompt in chunks, reusing the prefix that is cached; its last token stays pending."""
+        """Prefills a prompt in chunks, reusing the prefix that is cached; its last token stays pending, and the first
+        round reads it."""
         if len(ids) >= self.target.context:
             raise ContextOverflow.of(len(ids), self.target.context)
         self.rewind(min(common_prefix_length(self.tokens, ids), len(ids) - 1) + 1)
@@ -71,7 +72,7 @@ class Session:
             self.tokens = list(ids[: self.target.length + 1])
             yield PromptProgress(self.target.length, len(ids), cached)
         self.drafter.prefill(self)
-        yield PromptProgress(self.target.length, len(ids), cached)  # its time counts as the prompt's, too
+        yield PromptProgress(len(ids), len(ids), cached)  # its time counts as the prompt's, too
 
     def commit(self, tokens: Sequence[int]) -> None:
         self.tokens.extend(tokens)

@@ -5,6 +5,7 @@ Imports no huggingface_hub and starts the hub's process only for what is not her
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TypeVar
 
 from localspec.core.arguments import checked
@@ -19,7 +20,7 @@ from localspec.loading.plan_request import check
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 from localspec.runtime import pairs
-from localspec.runtime.local_models import snapshots
+from localspec.runtime.local_models import own_drafts, snapshots
 from localspec.runtime.pairs import DrafterCandidate
 
 Found = TypeVar("Found", FitFound, PairFound)
@@ -37,7 +38,8 @@ def fit_found(model: str, draft: str, weights: WeightOptions) -> FitFound:
     check(weights)
     catalog = Catalog.load()
     model, draft = catalog.plain_name(model), catalog.plain_name(draft)
-    target, drafter = here(model, catalog), here(draft, catalog) if draft else None
+    target = here(model, catalog)
+    drafter = here(draft, catalog, target=model) if draft else None
     if target is not None and (drafter is not None or not draft):
         request = request_here(weights, drafter=drafter, gpu_bytes=usable_gpu_bytes())
         return FitFound(fit_report(target, request))
@@ -52,17 +54,23 @@ def pair(target: str, draft: str = "", *, hub: bool = False) -> tuple[DrafterCan
     machine, or with `hub` those of the hub, best first."""
     catalog = Catalog.load()
     target, draft = catalog.plain_name(target), catalog.plain_name(draft)
-    first, second = here(target, catalog), here(draft, catalog) if draft else None
+    first = here(target, catalog)
+    second = here(draft, catalog, target=target) if draft else None
     if first is not None and second is not None:
         return (DrafterCandidate(draft, second.total_bytes, on_disk=True, verdict=pairs.pair(first, second)),)
     if first is not None and not draft and not hub:
-        return tuple(pairs.candidates(first, snapshots(catalog)))
+        return tuple(pairs.candidates(first, (*own_drafts(catalog.resolve(target)), *snapshots(catalog))))
     with asking_about(target, draft):
         return answer(AskPair(PairRequest(target, draft, hub)), PairFound).candidates
 
 
-def here(name: str, catalog: Catalog) -> Snapshot | None:
-    """The model on this machine; None for a repository that is not here. NotDownloaded for what can be neither."""
+def here(name: str, catalog: Catalog, *, target: str = "") -> Snapshot | None:
+    """The model on this machine, which may be a draft model that comes with `target`; None for a repository that is not
+    here. NotDownloaded for what can be neither."""
+    with suppress(NotDownloaded):
+        own = {one.name: one for one in own_drafts(catalog.resolve(target))} if target else {}
+        if name in own:
+            return own[name]
     try:
         return open_snapshot(catalog.resolve(name).path, name)
     except NotDownloaded:

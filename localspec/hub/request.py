@@ -17,6 +17,8 @@ from localspec.models.addresses import GIVE
 from localspec.models.catalog import Catalog, variant_of
 from localspec.models.catalog_file import ModelTable
 
+EXAMPLES, FREE = 3, "apache-2.0"  # names in a hint, of models that need no permission
+
 
 @checked
 def pull_request(
@@ -58,7 +60,9 @@ def asked_repository(typed: str) -> tuple[str, str, str]:
     try:
         catalog.resolve(name)
     except NotDownloaded as fault:  # says what is meant, if it is a typing error
-        raise NotDownloaded(fault.message, hint="Give ORG/NAME, or a name of the catalogue.") from fault
+        free = [key for key, table in catalog.models.items() if table.repo and table.licence == FREE]
+        hint = f"Give ORG/NAME, or a name of the catalogue, such as {', '.join(free[:EXAMPLES])}."
+        raise NotDownloaded(fault.message, hint=hint) from fault
     raise UsageError(f"'{typed[:200]}' is not the name of a repository.", hint=GIVE)
 
 

@@ -8,7 +8,7 @@ from localspec.loading.fit import FitReport, FormatFit
 
 def parts_table(report: FitReport) -> str:
     """What each format takes, part by part, and what comes of it."""
-    names = ("", "target", "drafter", f"KV {report.context}", "work", "sum", of_words(report))
+    names = ("format", "model", "drafter", f"{report.context:,} tokens", "work", "sum", of_words(report))
     rows = [(one.quant, *parts(one), gb(one.total_bytes), verdict(one, report)) for one in report.formats]
     return columns([names, *rows], right=range(1, 6))
 
@@ -16,7 +16,7 @@ def parts_table(report: FitReport) -> str:
 def sums_table(report: FitReport) -> str:
     """The same without the parts, where columns are few."""
     rows = [(one.quant, gb(one.total_bytes), verdict(one, report)) for one in report.formats]
-    return columns([("", "sum", of_words(report)), *rows], right={1})
+    return columns([("format", "sum", of_words(report)), *rows], right={1})
 
 
 def parts(one: FormatFit) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -169,7 +170,7 @@ class Catalog:
             raise NotDownloaded(f"There is no folder or file {name[:200]}.", hint=ELSE)
         if name.partition(":")[0] in stores.STORES:
             near = difflib.get_close_matches(name, [one.name for one in stores.kept()], n=1)
-            raise NotDownloaded(f"'{name[:200]}' is not on this machine" + meant(near), hint=LISTED)
+            raise NotDownloaded(f"'{name[:200]}' is not on this machine" + meant(near), hint=fetched_by(name))
         if self.repository(name.partition(":")[0]):
             raise absent(name)
         if "/" in name:
@@ -181,6 +182,13 @@ class Catalog:
         """A cached repository, at whatever revision, with what the catalogue says of it."""
         known = self.of_repository(name.partition("@")[0])
         return replace(_at(folder, *known), key=name, name=name) if known else Entry(name, name, folder)
+
+
+def fetched_by(name: str) -> str:
+    """How another program's model comes here."""
+    program, _, rest = name.partition(":")
+    can_pull = program == stores.OLLAMA and re.fullmatch(r"[\w./:-]+", rest)
+    return f"Fetch it (ollama pull {rest}), or list what is here: localspec ls" if can_pull else LISTED
 
 
 def one_of(name: str, files: Sequence[GgufModel]) -> GgufModel:

@@ -1,6 +1,6 @@
 """What a path on this machine means as a model: a folder, a GGUF file, or the folder whose safetensors file it names.
 
-Looks at names only: opens no file. Knows nothing about the catalogue or the network.
+Looks at names, and at a file's first bytes. Knows nothing about the catalogue or the network.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from pathlib import Path
 from localspec.core import paths
 from localspec.core.errors import CheckpointError, NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
+from localspec.models.gguf.header import MAGIC
 from localspec.models.gguf.quants import ENDING, PART
 from localspec.models.gguf.stores import PROJECTOR
 
@@ -29,8 +30,37 @@ def local_path(name: str) -> Path | None:
         return in_folder(name, path)
     if path.name.lower().endswith((SAFETENSORS, INDEX)):
         return of_safetensors(name, path)
-    is_written_as_path = path.suffix.lower() == ENDING or path.name != name  # Ollama's files have no ending
-    return path if is_written_as_path else None
+    if path.suffix.lower() == ENDING:
+        return path
+    if path.name == name:  # a word, that happens to be a file's name too
+        return None
+    if not begins_as_gguf(path):  # Ollama's files have no ending
+        raise no_model(name)
+    return path
+
+
+def begins_as_gguf(file: Path) -> bool:
+    """Whether the file may be a model; one that cannot be read may."""
+    if not file.is_file():  # a pipe would wait
+        return True
+    try:
+        with file.open("rb") as stream:
+            return stream.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return True
+
+
+def require_model(name: str) -> None:
+    """NotDownloaded for a folder or file of this name that is there and can be no model: seen before more is opened."""
+    path = local_path(name)
+    if path is None:
+        return
+    if not (os.path.exists(path / CONFIG) if path.is_dir() else begins_as_gguf(path)):
+        raise no_model(name)
+
+
+def no_model(name: str) -> NotDownloaded:
+    return NotDownloaded(f"{name[:200]} is not a model that localspec can read.", hint=READS)
 
 
 def in_folder(name: str, folder: Path) -> Path:
@@ -65,7 +95,7 @@ def of_safetensors(name: str, file: Path) -> Path:
 def missing_file(name: str) -> NotDownloaded:
     """The error for a name that can only be a file's, and is no model's."""
     if os.path.exists(paths.expanded(name)):
-        return NotDownloaded(f"{name[:200]} is not a model that localspec can read.", hint=READS)
+        return no_model(name)
     return NotDownloaded(f"There is no file {name[:200]}.", hint=READS)
 
 

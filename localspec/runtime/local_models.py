@@ -213,6 +213,14 @@ def snapshots(catalog: Catalog) -> Iterator[Snapshot]:
             yield model
 
 
+def own_drafts(entry: Entry) -> Iterator[Snapshot]:
+    """The draft models that come with a model, by the names that models.toml gives them there."""
+    for name, draft in entry.drafts:
+        if draft.folder is not None:
+            with suppress(LocalspecError):
+                yield open_snapshot(draft.folder, name)
+
+
 def folders_of_chats(catalog: Catalog) -> list[str]:
     """Model folders of recent chats that are still there; a history that cannot be read has none."""
     names = dict.fromkeys(chat.model_key for chat in peek(limit=MOST_CHATS))

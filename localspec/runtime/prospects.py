@@ -21,7 +21,7 @@ from localspec.models.checkpoint import Snapshot
 from localspec.models.sandbox_jobs import TRANSLATE
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.known_pairs import pulled_draft
-from localspec.runtime.local_models import snapshots
+from localspec.runtime.local_models import own_drafts, snapshots
 from localspec.runtime.pairs import LARGEST_SHARE, MOST_COMPARED, by_promise, is_small, pair
 
 TRAINED = "trained for early exit"
@@ -57,7 +57,7 @@ def prospects(entry: Entry, target: Snapshot, catalog: Catalog, quant: str) -> I
         return
     known = measured(entry.name, quant)
     yield with_figures(Prospect(LOOKUP.name, LOOKUP.label(""), COPIES, suits=True), known)
-    for one in (*early_exits(entry, target), *absent(entry, catalog), *here(target, catalog)):
+    for one in (*early_exits(entry, target), *absent(entry, catalog), *here(entry, target, catalog)):
         yield with_figures(one, known)
 
 
@@ -83,10 +83,10 @@ def absent(entry: Entry, catalog: Catalog) -> Iterator[Prospect]:
                 yield Prospect(draft.model, draft.model, detail, suits=True, missing=fetch(draft.model))
 
 
-def here(target: Snapshot, catalog: Catalog) -> Iterator[Prospect]:
-    """The models of this machine that can draft for the target, those of its family first."""
+def here(entry: Entry, target: Snapshot, catalog: Catalog) -> Iterator[Prospect]:
+    """The models of this machine that can draft for the target: those that come with it, then those of its family."""
     small = [one for one in snapshots(catalog) if is_small(one.total_bytes, target.total_bytes)]
-    for one in by_promise(target, small)[:MOST_COMPARED]:
+    for one in (*own_drafts(entry), *by_promise(target, small)[:MOST_COMPARED]):
         with suppress(LocalspecError):  # a broken one cannot draft
             verdict = pair(target, one)
             if verdict.ok:

@@ -30,6 +30,7 @@ from localspec.core.errors import DoesNotFit, NotDownloaded
 from localspec.core.events import Loading, Notice, Stats
 from localspec.core.requests import LoadRequest
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
+from localspec.runtime.bench_table import conclusion
 from localspec.runtime.open import open_target
 from localspec.runtime.open_target import swept_key
 from tests.support.models import save_snapshot
@@ -140,6 +141,53 @@ def test_bandwidth_is_the_median_beside_the_machines_best():
     assert [(row.read_gbs, row.peak_gbs) for row in (plain, fast, peer)] == [(3.0, 33.0), (2.0, 33.0), (None, 33.0)]
     assert (peer.ttft_ms, peer.acceptance, peer.tokens_per_round) == (None,) * 3
     assert "| 3.0 of 33.0 |" in report(runs).to_markdown()
+
+
+def test_on_a_terminal_it_is_a_table_of_80_columns_with_what_follows_from_it_last():
+    """Whatever names and differences there are."""
+    long, theirs = way("draft model org/a-rather-long-name-of-a-model"), way("theirs", engine="theirs", kind="plain")
+    other = {(place, 0): TimedRun((9,), 1.0) for place in range(2)}
+    ways = {way("plain"): timed(1.0, 2.0), way("plain", "int8"): timed(1.0, 1.0), long: other, theirs: timed(0.1, 0.1)}
+    text = report(ways, notes=("A note.",)).to_text()
+    drawn = text.split("\n\n")[1].splitlines()
+    assert len(drawn) == 5
+    assert all(len(line) <= 80 for line in drawn)
+    assert text.startswith("tiny · fp32 · greedy · 8 tokens · 1 repeat\ncores 2\n\nmethod")
+    assert "draft model org/a-" in drawn[3]
+    assert "0/2, first at 0" in drawn[3]
+    assert text.endswith("A note.\nAll columns, and each kind of prompt: -o md\n" + conclusion(report(ways).rows()[:3]))
+
+
+ROW = BenchRow("plain", "0", "int8", 1, 10.0, 0.0, 1.0, 0.0)
+
+
+def measured(name: str, speedup: float, spread: float, k: str = "auto", quant: str = "int8") -> BenchRow:
+    return BenchRow(name, k, quant, 1, 10.0, 0.0, speedup, spread)
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([], ""),
+        ([measured("auto", 1.35, 0.17)], "auto, ×1.35 ±0.17. localspec uses it unless you choose another."),
+        ([measured("look-up", 1.35, 0.17)], "look-up, ×1.35 ±0.17."),
+        ([measured("auto", 1.35, 0.17, "4")], "auto, ×1.35 ±0.17."),
+        (
+            [measured("early exit 2", 1.4, 0.1), measured("auto", 1.3, 0.1)],
+            "early exit 2, ×1.40 ±0.10. localspec uses auto, ×1.30 ±0.10, within the measuring error of it, unless you "
+            "choose another.",
+        ),
+        (
+            [measured("early exit 2", 1.4, 0.1), measured("auto", 1.1, 0.05)],
+            "early exit 2, ×1.40 ±0.10. localspec uses auto, ×1.10 ±0.05, unless you choose another.",
+        ),
+        ([measured("auto", 1.15, 0.17)], "plain and auto, ×1.15 ±0.17: the difference is within the measuring error."),
+        ([measured("auto", 0.8, 0.1)], "plain; the next is auto, ×0.80 ±0.10."),
+        ([measured("auto", 1.35, 0.17, quant="int4")], "auto in int4, ×1.35 ±0.17."),
+    ],
+)
+def test_the_conclusion_claims_no_more_than_the_spread_allows(rows: list[BenchRow], said: str):
+    assert conclusion([ROW, *rows]) == (f"Fastest here: {said}" if said else "")
 
 
 @pytest.mark.parametrize(
@@ -571,6 +619,20 @@ def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: 
     assert rows[2].same == "2/2"
     assert rows[3].method.startswith("transformers assistant_early_exit 1 (failed: ")
     assert rows[3].tokens_per_second is None
+
+
+@pytest.mark.parametrize(("words", "markdown"), [([], False), (["-o", "md"], True)])
+def test_the_command_prints_the_table_on_a_terminal_unless_a_form_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], markdown: bool
+):
+    monkeypatch.setattr("localspec.cli.io.columns_of_stdout", lambda: 80)
+    asked = ["bench", str(folder / "tiny"), "--draft", "early-exit:1", "-n", "8", "-r", "1", "--threads", "1", *words]
+    monkeypatch.setattr(sys, "argv", ["localspec", *asked])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr().out
+    assert ("| plain |" in said) is markdown
+    assert ("Fastest here: " in said) is not markdown
 
 
 def test_the_command_prints_what_parses(

@@ -51,7 +51,8 @@ def test_a_sound_engine_writes_plain_text_and_that_is_said(folder: Path, quant: 
     assert (row.answers, row.same, row.differences, row.fault) == (6, 6, (), "")
     assert row.drafted == row.accepted + row.rejected + row.ignored > 0
     assert found.to_markdown().endswith(
-        "Drafted text is plain text with look-up + early exit 2: 6 of 6 answers token for token."
+        "Drafting changed nothing: with look-up + early exit 2, all 6 answers are the same, token for token, as "
+        "without it."
     )
     refuse(found)
 

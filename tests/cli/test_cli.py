@@ -184,7 +184,11 @@ BAD = {
         "--raw and --system cannot be combined.",
     ),
     "top-p": (("run", "@tiny", "hi", "--top-p", "0"), 2, "Use a number from 1e-09 to 1."),
-    "seed": (("run", "@tiny", "hi", "--seed", "-2"), 2, "Use a whole number from -1 to 9223372036854775807."),
+    "seed": (
+        ("run", "@tiny", "hi", "--seed", "-2"),
+        2,
+        "Use a whole number from -1 to 9223372036854775807 (-1: another each time).",
+    ),
     "json and jsonl": (("run", "@tiny", "hi", "--json", "--jsonl"), 2, "cannot be combined"),
     "chat with an unknown model": (("chat", "gide"), 3, "did you mean 'guide'"),
     "chat with an unknown drafter": (("chat", "guide", "--draft", "smal"), 3, "smal"),
@@ -209,10 +213,27 @@ def test_bad_input_is_one_sentence_and_an_exit_code(
     assert "localspec chat" not in sentence, "advises another command"
 
 
+@pytest.mark.parametrize("name", ["notes.txt", "./notes.txt", "./empty.gguf", "./empty"])
+def test_what_is_there_and_is_no_model_is_told_before_the_chat_opens(
+    name: str, tmp_path: Path, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("Buy milk.")
+    (tmp_path / "empty.gguf").touch()
+    (tmp_path / "empty").mkdir()
+    sentence = (
+        "is not a model that localspec can read. Use a GGUF file, or a folder with config.json and safetensors files."
+    )
+    assert localspec("chat", name) == (3, "", f"error: {name} {sentence}\n")
+
+
 @pytest.mark.parametrize(
     ("flag", "sentence"),
     [
-        ("--seed", "seed -5 is out of range. Use a whole number from -1 to 9223372036854775807."),
+        (
+            "--seed",
+            "seed -5 is out of range. Use a whole number from -1 to 9223372036854775807 (-1: another each time).",
+        ),
         ("--max-tokens", "max_tokens -5 is out of range. Use 1 or more."),
     ],
 )

@@ -205,6 +205,7 @@ def test_the_chat_opens_on_the_users_model(localspec: Program, monkeypatch: pyte
     begun: list[Tuning] = []
     monkeypatch.setattr("localspec.tui.app.run", lambda tuning, *_, **__: begun.append(tuning))
     (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "config.json").touch()
     write(f'default_model = "{tmp_path / "mine"}"')
     assert localspec("chat")[0] == 0
     assert localspec("chat", "guide")[0] == 0

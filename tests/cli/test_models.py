@@ -15,6 +15,7 @@ from localspec.core import paths
 from localspec.core.errors import HubAway
 from localspec.core.locks import lock
 from localspec.core.sizes import size_words
+from localspec.history.text.columns import hanging
 from localspec.hub import manifests
 from localspec.hub.licences import remember
 from localspec.hub.records import (
@@ -441,8 +442,8 @@ def test_fit_is_a_table_of_formats_with_what_each_part_takes(localspec: Program)
     code, out, _ = localspec("fit", str(GUIDE / "target"), "--draft", str(GUIDE / "draft"), "--ctx", "512")
     assert code == 0
     head, columns, *rows = out.splitlines()
-    assert head == f"{GUIDE / 'target'} with {GUIDE / 'draft'}"
-    assert re.fullmatch(r" +target +drafter +KV 512 +work +sum +of [\d.]+ GB", columns)
+    assert head == f"{GUIDE / 'target'} with {GUIDE / 'draft'}: memory in GB"
+    assert re.fullmatch(r"format +model +drafter +512 tokens +work +sum +of [\d.]+ GB", columns)
     assert [row.split()[0] for row in rows] == ["int8", "int4", "fp32", "bf16", "nf4", "fp4"]
     assert sum("← localspec takes this" in row for row in rows) == 1
     assert "← localspec takes this" in rows[0]
@@ -465,7 +466,7 @@ def test_fit_of_what_is_not_here_is_asked_of_the_hub_and_5_is_its_no(
     hub = ScriptedHub({AskFit: [[fits], [large]]}).install(monkeypatch)
     code, out, _ = localspec("fit", "qwen3-8b", "--draft", "Qwen/Qwen3-0.6B", "--quant", "int8")
     assert code == 0
-    assert out.splitlines()[0] == "Qwen/Qwen3-8B (not downloaded: 23 MB of headers were read)"
+    assert out.splitlines()[0] == "Qwen/Qwen3-8B (not downloaded: 23 MB of headers were read): memory in GB"
     assert re.search(r"^bf16 +13\.0 +0\.00 +2\.0 +1\.0 +16\.0 +too large, 4\.0 too little$", out, re.MULTILINE)
     assert re.search(r"^int8 .* 10\.0 +fits, 2\.0 left +← localspec takes this$", out, re.MULTILINE)
     assert localspec("fit", "a/b:Q4_K_M", "--json")[0] == 5
@@ -611,3 +612,15 @@ def test_a_licence_and_a_name_from_a_card_cannot_drive_the_terminal(fetched: Pat
     _, more, _ = localspec("show", "maker/tiny")
     assert not set("\x1b\x9b\u202e") & {*out, *more}
     assert "mit" in out
+
+
+def test_a_card_is_wrapped_between_words_on_a_terminal():
+    """`80 % o / f drafts accepted` was to be read before."""
+    text = "3 answers int8 with look-up + early exit 2: 1,234.5 tokens/s, 80 % of drafts accepted"
+    lines = hanging([("answers", text), ("path", "/a-long/" * 9)], 60).splitlines()
+    assert lines[:2] == [
+        "answers  3 answers int8 with look-up + early exit 2: 1,234.5",
+        "         tokens/s, 80 % of drafts accepted",
+    ]
+    assert lines[2:] == ["path     " + "/a-long/" * 9], "a path is copied whole"
+    assert hanging([("answers", text)], None) == f"answers  {text}"

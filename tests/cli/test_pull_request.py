@@ -168,8 +168,8 @@ def test_every_command_about_models_takes_an_address(hub: Install, localspec: Pr
 @pytest.mark.parametrize(
     ("typed", "said"),
     [
-        ("localspec", "There is no model 'localspec'. Give ORG/NAME, or a name of the catalogue."),
-        ("smolm2-1.7b", "did you mean 'smollm2-1.7b'? Give ORG/NAME, or a name of the catalogue."),
+        ("localspec", "There is no model 'localspec'. Give ORG/NAME, or a name of the catalogue, such as qwen2.5-7b, "),
+        ("smolm2-1.7b", "did you mean 'smollm2-1.7b'? Give ORG/NAME, or a name of the catalogue, such as qwen2.5-7b, "),
     ],
 )
 def test_a_name_that_is_none_gets_the_nearest_and_no_advice_that_a_pull_refuses(
@@ -393,4 +393,4 @@ def test_counts_of_checked_files_are_sentences(localspec: Program, tmp_path: Pat
     assert "x.gguf: 0 of 1 file has the hash that is known of it.\n" in out
     code, out, _ = localspec("verify-files", "guide")
     assert code == 0
-    assert re.match(r"guide: \d files; no hash is known of any\.\n", out)
+    assert re.match(r"guide: \d files, which look whole; there is no published hash to compare them with\.\n", out)

@@ -39,6 +39,11 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main.cli, ["remote", *arguments], catch_exceptions=True)
 
 
+def test_the_command_alone_prints_its_help():
+    alone = run()
+    assert (alone.exit_code, alone.output.split()[0]) == (0, "Usage:")
+
+
 def test_a_server_is_named_listed_and_removed():
     file = paths.models_file()
     file.write_text('schema_version = 1\n\n# mine\n[models.own]\nrepo = "a/b"\n', encoding="utf-8")

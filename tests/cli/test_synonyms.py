@@ -17,6 +17,7 @@ from tests.conftest import Program
         ("list-models", "localspec ls"),
         ("server", "localspec serve"),
         ("search", "Ctrl+O"),
+        ("compare", "There is no command 'compare'. In the chat: F6; for a model: localspec bench guide"),
         ("download", "localspec pull MODEL"),
         ("create", "localspec chat ./FILE.gguf"),
         ("start", "localspec chat"),

@@ -105,6 +105,15 @@ def test_a_folder_and_a_repository_are_a_pair(hub: FakeHub, monkeypatch: pytest.
     assert compatibility.fit("org/guide", draft="./draft").drafter == "./draft"
 
 
+def test_a_draft_model_that_comes_with_a_model_is_known_by_its_name_there():
+    found = only(compatibility.pair("guide"))
+    assert (found.name, found.on_disk, found.num_bytes) == ("small", True, SMALL)
+    assert only(compatibility.pair("guide", "small")).verdict == found.verdict
+    assert compatibility.fit("guide", draft="small").drafter == "small"
+    with pytest.raises(NotDownloaded, match="'small'"):
+        compatibility.pair(str(GUIDE / "target"), "small")
+
+
 def strange(folder: Path) -> Path:
     """A model that can be opened, and of a kind that is not supported."""
     shutil.copytree(GUIDE / "draft", folder)

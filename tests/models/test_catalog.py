@@ -117,8 +117,16 @@ def test_a_file_of_a_model_is_that_model(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(bare)
     with pytest.raises(NotDownloaded, match=r"notes.txt is not a model that localspec can read\. Use a GGUF file"):
         resolve("notes.txt")
+    with pytest.raises(NotDownloaded, match=r"notes.txt is not a model that localspec can read\. Use a GGUF file"):
+        resolve("./notes.txt")
     monkeypatch.chdir(whole)
     assert resolve("model-00001-of-00002.safetensors").name == "whole"
+
+
+def test_a_model_of_ollamas_that_is_not_here_is_pulled_there(tmp_path: Path) -> None:
+    with pytest.raises(NotDownloaded) as caught:
+        load(tmp_path, EXAMPLE).resolve("ollama:qwen3:8b")
+    assert caught.value.hint == "Fetch it (ollama pull qwen3:8b), or list what is here: localspec ls"
 
 
 @pytest.mark.parametrize("name", ["nosuch-Q4_K_M.gguf", "./nosuch/model.safetensors", "~/nosuch.gguf"])

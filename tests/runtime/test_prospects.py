@@ -31,6 +31,11 @@ def test_a_model_that_the_catalogue_has_trained_for_early_exit_drafts_by_it():
     assert (first.detail, first.suits) == (TRAINED, True)
 
 
+def test_a_draft_model_that_comes_with_the_model_is_listed_by_the_name_that_loads_it():
+    own = [(one.draft, one.detail, one.suits) for one in of("guide") if "small" in one.draft]
+    assert own == [("lookup+small", SAME, True)]
+
+
 def test_of_another_model_it_is_said_that_it_may_not_be_and_what_fits_beside_it(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pairs, "LARGEST_SHARE", 2)
     fetch("org/big", GUIDE / "target")

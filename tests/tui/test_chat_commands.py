@@ -395,6 +395,20 @@ async def test_stats_are_those_of_the_last_answer():
         await stage.sees("first token 0.21 s", "6 in 3 rounds, 2.00 per round", "drafted", "3 accepted", "rejected")
 
 
+async def test_stats_of_an_answer_stay_when_another_model_is_loaded_and_when_the_chat_is_opened_again():
+    figures = "first token 0.21 s", "6 in 3 rounds, 2.00 per round"
+    async with kept_chat(ScriptedEngine(HELLO), ScriptedEngine(), size=(80, 40)) as stage:
+        await stage.asks("hi", "Bye.", "idle")
+        await stage.chat.models.unload()
+        stage.chat.engine.load()
+        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.ready()
+        await stage.asks("/stats", *figures)
+    async with kept_chat(ScriptedEngine(), past=recall(), size=(80, 40)) as stage:
+        await stage.ready()
+        await stage.asks("/stats", *figures)
+
+
 def test_what_plain_would_be_is_on_the_footing_of_the_speed():
     """The plain rounds' own, 120, is without what comes beside the rounds: it would not divide to the speed-up."""
     measured = Stats(predicted_n=6, predicted_ms=60.0, draft_n=3, baseline_tps=120.0, speedup=1.5)

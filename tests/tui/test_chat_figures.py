@@ -83,15 +83,17 @@ def test_the_line_under_an_answer_says_what_the_header_does_not():
 def test_a_stop_text_that_ended_an_answer_is_named():
     stopped = changed(finish_reason="stop", stop_text="###\x1b[2J")
     assert summary(stopped).startswith("ended by the stop text “###␛[2J” · 398 tokens")
+    blank = changed(finish_reason="stop", stop_text="\n\n")
+    assert summary(blank).startswith(r"ended by the stop text “\n\n” · ")
 
 
 def test_a_speed_up_below_one_beside_a_high_acceptance_says_why_where_the_figure_is():
     """Nearly all drafts accepted, and slower: what a step takes says why."""
-    reason = "×0.83: a round yields 3.4 tokens and takes the time of 4.1"
+    reason = "×0.83, not faster: a step brings 3.4 tokens, but takes as long as 4.1 plain ones"
     slow = changed(speedup=0.83, draft_n_accepted=418, draft_n_rejected=22)
     assert summary(slow).endswith(f"95 % of 440 drafted accepted · {reason}")
-    assert against(slow, 0.06, 12).endswith(f"(measured in 12 rounds without a draft). {reason}.")
-    assert "a round yields" not in summary(changed(speedup=0.999))
+    assert against(slow, 0.06, 12).endswith(f"(measured in 12 rounds without a draft). {reason}")
+    assert "not faster" not in summary(changed(speedup=0.999))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,7 @@ def test_the_length_is_that_of_most_of_the_last_drafts():
 
 def test_why_auto_does_not_draft():
     drafted, plain = [step("a", "b", "c")] * 4, [PLAIN] * RECENT
-    assert why_off(AUTO, [*drafted, *plain]) == "draft costs 20 % of a round, accepts 67 %"
+    assert why_off(AUTO, [*drafted, *plain]) == "it took 20 % of a step's time, and 67 % of the guesses were right"
     assert why_off(AUTO, [*plain, *drafted * 4]) == ""
     assert why_off(AUTO, plain) == "", "nothing was drafted: nothing is known"
     assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own choice"
@@ -190,9 +192,28 @@ def test_why_auto_does_not_draft():
 async def test_when_auto_drafts_no_more_it_says_why():
     async with open_chat(ScriptedEngine(SLOW), size=(120, 24)) as stage:
         await stage.send("hi")
-        await stage.sees("Drafting is paused: draft costs 20 % of a round, accepts 67 %.")
+        await stage.hints(
+            "Drafting is paused, as it saves too little now: it took 20 % of a step's time, and 67 % of the "
+            "guesses were right. It is tried again by itself."
+        )
         await stage.until(lambda: stage.chat.state.phase == "idle")
         stage.chat.status.end_hint()
+        await stage.sees("⇐ guide-draft, paused · cpu")
+
+
+async def test_what_has_just_been_loaded_is_not_paused_for_what_was_before():
+    """However it comes to be loaded; the answer's own figures and rounds stay."""
+    async with open_chat(ScriptedEngine(SLOW), ScriptedEngine(SLOW), size=(120, 24)) as stage:
+        await stage.send("hi")
+        await stage.sees("⇐ guide-draft, paused · cpu")
+        await stage.ready()
+        await stage.chat.models.unload()
+        stage.chat.engine.load()
+        await stage.until(lambda: len(stage.engines) == 2)
+        await stage.ready()
+        await stage.sees("⇐ guide-draft, auto · cpu")
+        assert stage.chat.state.rounds
+        await stage.send("hi")
         await stage.sees("⇐ guide-draft, paused · cpu")
 
 

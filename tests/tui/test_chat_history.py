@@ -605,6 +605,7 @@ def test_a_chat_goes_on_with_its_own_model(
 ):
     folder = tmp_path / "model"
     folder.mkdir()
+    (folder / "config.json").touch()
     asked: list[LoadRequest] = []
     monkeypatch.setattr("localspec.runtime.worker.EngineProcess", asked.append)
     with History() as history:
@@ -613,6 +614,7 @@ def test_a_chat_goes_on_with_its_own_model(
         assert localspec(monkeypatch, "chat", *words, "-c") == 0
         opened[-1].chat.engine.make_engine()
         assert asked[-1].model == model
+    (folder / "config.json").unlink()
     folder.rmdir()
     assert localspec(monkeypatch, "chat", "-c") == 3
     refused = capsys.readouterr().err
@@ -622,6 +624,7 @@ def test_a_chat_goes_on_with_its_own_model(
 
 def test_a_folder_is_kept_by_its_whole_path(opened: list[ChatApp], monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.json").touch()
     monkeypatch.chdir(tmp_path)
     assert localspec(monkeypatch, "chat", "./model") == 0
     assert opened[0].chat.recorder._chat.model_key == str(tmp_path / "model")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from textual.widgets import OptionList
 
 from localspec.config.tables import Config
 from localspec.core.events import AnyEvent, Done, Failure, FinishReason, Notice, Prefill, Ready, SpecCard, Stats, Step
@@ -182,6 +183,51 @@ async def test_without_a_drafter_f5_shows_what_could_draft_and_others_say_where_
         await stage.pilot.press("home", "down", "enter")
         await stage.until(lambda: loaded == [("guide", "lookup+early-exit:2")])
         assert not stage.engine.steered
+
+
+IN_USE = SpecCard("early-exit", "layers 1-2", exit_layer=2, lookup=True)
+
+
+async def test_the_page_of_drafters_has_the_one_in_use_highlighted_and_what_is_typed_there_is_a_question():
+    opening = [Ready(READY.model, IN_USE, READY.memory)]
+    tuning = begin(Config(), "guide", load={}, sampling=SamplingOptions())
+    async with open_chat(ScriptedEngine(HELLO, opening=opening), tuning=tuning, size=(100, 30)) as stage:
+        loaded: list[str] = []
+        stage.chat.models.choose = lambda _, draft="": loaded.append(draft)  # type: ignore[method-assign]
+        await stage.ready()
+        await stage.send("/why")
+        await stage.sees("What drafts for guide", "at most 1/4 of the size")
+        rows = stage.app.screen.query_one(OptionList)
+        assert rows.highlighted is not None
+        assert "early exit 2" in str(rows.get_option_at_index(rows.highlighted).prompt)
+        await stage.pilot.press("enter")
+        await stage.sees("This model is loaded already, with this draft.")
+        await stage.send("/why")
+        await stage.sees("What drafts for guide", "at most 1/4 of the size")
+        await stage.pilot.press(*"Why?", "enter")
+        await stage.until(lambda: stage.app.screen is stage.chat and stage.engine.requests)
+        assert stage.turns[0] == Message("user", "Why?")
+        await stage.send("/draft")
+        await stage.sees("What drafts for guide")
+        await stage.write("pasted text")
+        await stage.until(lambda: stage.chat.prompt.text == "pasted text")
+        assert stage.app.screen is stage.chat
+        assert not loaded
+
+
+async def test_enter_chooses_nothing_where_the_drafter_in_use_is_not_among_those_that_are_listed():
+    tuning = begin(Config(), "guide", load={}, sampling=SamplingOptions())
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(100, 30)) as stage:
+        loaded: list[str] = []
+        stage.chat.models.choose = lambda _, draft="": loaded.append(draft)  # type: ignore[method-assign]
+        await stage.ready()
+        await stage.send("/why")
+        await stage.sees("Now: guide-draft", "at most 1/4 of the size")
+        await stage.pilot.press("enter")
+        assert stage.app.screen is not stage.chat
+        assert not loaded
+        await stage.pilot.press("down", "enter")
+        await stage.until(lambda: loaded == ["lookup"])
 
 
 async def test_a_drafter_that_failed_cannot_be_switched_on():

@@ -13,6 +13,7 @@ import pytest
 from localspec import tui
 from localspec.tui.control.branches import DELETE_AGAIN
 from localspec.tui.control.command_search import unknown
+from localspec.tui.control.state import PAUSED
 from localspec.tui.control.turns import WAITING
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.stats_line import HINT_SECONDS
@@ -27,7 +28,7 @@ WHAT_VARIES = "a word of it"
 QUOTING = [
     unknown("spek"),
     "Copied. If pasting fails, the text is also in /home/someone/.local/state/localspec/copied.txt.",
-    "Drafting is paused: draft costs 31 % of a round, accepts 12 %.",
+    f"{PAUSED}: it took 31 % of a step's time, and 12 % of the guesses were right. It is tried again by itself.",
 ]
 
 

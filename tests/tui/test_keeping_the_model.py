@@ -133,6 +133,20 @@ async def test_a_drafter_changes_in_the_middle_of_an_answer_without_another_engi
         assert (len(stage.engines), engine.closed, stage.chat.state.phase) == (1, False, "idle")
 
 
+async def test_another_drafter_is_named_with_the_way_back():
+    engine = ScriptedEngine(changes=[[EXIT_3], [PLAIN, FAILED]])
+    async with open_chat(engine, tuning=guide(), size=(120, 40)) as stage:
+        await stage.ready()
+        await stage.send("/draft early-exit:3")
+        named = "Drafting with layers 1–3 from now on. Was: guide-draft. Back: /draft auto"
+        await stage.until(lambda: notes(stage) == [named])
+        await stage.ready()
+        await stage.send("/draft early-exit:2")
+        await stage.sees("The drafter could not be loaded")
+        assert notes(stage)[0] == named
+        assert not any("from now on" in note for note in notes(stage)[1:]), "one that failed does not draft"
+
+
 FAILED = Notice("warning", "drafter_failed", "The drafter could not be loaded (no memory).", "Reload to try again.")
 
 

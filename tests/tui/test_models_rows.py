@@ -11,8 +11,8 @@ from localspec.hub.integrity import FileFound, FilesVerified
 from localspec.hub.queue import Download
 from localspec.hub.records import Licence, PullRequest, SearchRow
 from localspec.runtime.local_models import ListedModel
-from localspec.runtime.origins import ModelOrigin
-from localspec.tui.control.library import Leftovers, right_words
+from localspec.runtime.origins import FILE, ModelOrigin
+from localspec.tui.control.library import Leftovers, not_ours, right_words
 from localspec.tui.panels import download_rows, hub_rows
 from localspec.tui.panels.disk_tab import ModelPick, OnDisk
 from localspec.tui.panels.hub_rows import Listing
@@ -180,3 +180,11 @@ def test_leftovers_say_whose_they_are():
     left = Leftovers(("org/a",), 2_000_000, ("dropped; parts kept",), ("org/c", "org/d"), 5_000_000)
     assert left.words.endswith("org/a (dropped; parts kept); 5 MB of older versions: org/c, org/d")
     assert Leftovers(older=("org/c",), older_bytes=5_000_000).words == "5 MB of older versions: org/c"
+
+
+def test_a_file_of_the_users_own_is_said_to_be_that():
+    mine, theirs = (
+        ListedModel("m.gguf", "Q4_1", 1, "fits", (), origin) for origin in (ModelOrigin(FILE), ModelOrigin("LM Studio"))
+    )
+    assert not_ours(mine) == "m.gguf is a file of yours: localspec does not delete it."
+    assert not_ours(theirs) == "m.gguf is LM Studio's: delete it there."

@@ -7,12 +7,13 @@ from msgspec.structs import replace
 
 from localspec.config.tables import ChatTable, Config
 from localspec.core.errors import UsageError
-from localspec.core.requests import SamplingOptions
+from localspec.core.requests import SAMPLING_FIELDS, SamplingOptions
 from localspec.history import History, OpenChat
 from localspec.models.catalog import Entry
 from localspec.tui.chat import chosen_formats
 from localspec.tui.chat.conversation import Conversation
 from localspec.tui.control.tuning import Tuning, begin
+from localspec.tui.screens.sampling_form import fault
 from tests.support.chats import answer, chat
 
 
@@ -34,6 +35,26 @@ def test_a_value_that_nobody_set_is_shown_as_it_will_be_and_whence_it_comes():
     assert tuning.unset_words("temperature", None) == "0.3 · config.toml"
     assert tuning.unset_words("max_tokens", None) == "99 · config.toml"
     assert (tuning.unset_words("seed", None), tuning.unset_words("stop", None)) == ("another each time", "none")
+
+
+def test_none_takes_any_option_back_and_a_seed_may_be_another_each_time():
+    tuning = Tuning(Config(sampling=SamplingOptions(seed=3)), own=SamplingOptions(temperature=0.6))
+    tuning.set("temperature=0.2 top_k=7 max_tokens=9")
+    tuning.set("temperature=none top_k=none max_tokens=none")
+    assert (tuning.sampling.temperature, tuning.sampling.top_k, tuning.max_tokens) == (0.6, None, None)
+    for typed in ("random", "none", "-1"):
+        tuning.set(f"seed={typed}")
+        assert tuning.sampling.fixed_seed is None
+        assert "seed another each time" in tuning.words
+    tuning.set("seed=")
+    assert tuning.sampling.fixed_seed == 3
+    tuning.set("seed=123456789")
+    assert "seed 123456789" in tuning.words
+    assert [fault(name, "none") for name in SAMPLING_FIELDS] == [""] * len(SAMPLING_FIELDS)
+    with pytest.raises(UsageError, match=r"There is no option 'tempo'"):
+        tuning.set("tempo=none")
+    with pytest.raises(UsageError, match=r"\(-1: another each time\), not 'x'"):
+        tuning.set("seed=x")
 
 
 def test_a_format_that_was_chosen_in_a_chat_is_there_at_the_next_start_until_it_is_taken_back():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 
@@ -53,3 +54,16 @@ def padded(row: Sequence[str], widths: Sequence[int], right: Collection[int]) ->
     for index, (cell, width) in enumerate(zip(row, widths, strict=True)):
         gap = " " * (width - cells(cell))
         yield gap + cell if index in right else cell + gap
+
+
+def hanging(rows: Sequence[tuple[str, str]], width: int | None) -> str:
+    """Labels and texts beside them; within this width the texts are wrapped between words."""
+    left = max(cells(label) for label, _ in rows) + len(GAP)
+    lines = list[tuple[str, str]]()
+    for label, text in rows:
+        parts = (
+            textwrap.wrap(text, max(1, width - left), break_long_words=False, break_on_hyphens=False) if width else ()
+        )
+        first, *others = parts or [text]
+        lines += [(label, first), *(("", other) for other in others)]
+    return columns(lines)

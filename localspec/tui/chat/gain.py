@@ -49,7 +49,8 @@ def cost(stats: Stats) -> str:
     if stats.speedup is None or round(stats.speedup, 2) >= 1:
         return ""
     brings, costs = stats.tokens_per_step, stats.tokens_per_step / stats.speedup
-    return f"×{stats.speedup:.2f}: a round yields {brings:.1f} tokens and takes the time of {costs:.1f}"
+    takes = f"takes as long as {costs:.1f} plain ones"
+    return f"×{stats.speedup:.2f}, not faster: a step brings {brings:.1f} tokens, but {takes}"
 
 
 def against(stats: Stats, band: float | None, probes: int) -> str:

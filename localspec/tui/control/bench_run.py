@@ -13,7 +13,7 @@ from localspec.core.errors import EngineError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
-from localspec.history.text.columns import columns
+from localspec.runtime.bench_table import bench_table, conclusion
 from localspec.tui.panels.stats_line import loading_words
 
 TOKENS, REPEATS = 64, 1  # a look, in the middle of a chat; the command measures longer
@@ -26,8 +26,10 @@ class ShownRow(msgspec.Struct, frozen=True):
 
     method: str
     k: str
+    quant: str = ""
     tokens_per_second: float | None = None
     speedup: float | None = None
+    speedup_spread: float | None = None
     acceptance: float | None = None
     same: str | None = None
 
@@ -115,14 +117,6 @@ def progress(event: Loading, ends: str) -> str:
 
 
 def as_text(found: Measured) -> str:
-    head = ("", "k", "tok/s", "× plain", "accepted", "same text")
-    rows = [head, *map(cells, found.rows)]
     title = f"{one_line(found.model)} · {one_line(found.quant)} · greedy · {TOKENS} tokens an answer"
-    return "\n".join([title, columns(rows, right={2, 3, 4}), *map(one_line, found.notes)])
-
-
-def cells(row: ShownRow) -> tuple[str, ...]:
-    accepted = "–" if row.acceptance is None else f"{100 * row.acceptance:.0f} %"
-    speed = "–" if row.tokens_per_second is None else f"{row.tokens_per_second:.1f}"
-    speedup = "–" if row.speedup is None else f"×{row.speedup:.2f}"
-    return one_line(row.method), one_line(row.k), speed, speedup, accepted, one_line(row.same or "–")
+    below = (*found.notes, conclusion(found.rows))
+    return "\n".join([title, bench_table(found.rows), *map(one_line, filter(None, below))])

@@ -13,7 +13,7 @@ from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.draft_choice import TURNED_OFF
 from localspec.tui.chat.draft_length import drafting, why_off
 from localspec.tui.control import server_limits
-from localspec.tui.control.models import Models
+from localspec.tui.control.models import IN_USE, Models
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.screens.drafters import DraftersScreen
@@ -54,9 +54,10 @@ class Drafters:
         if model is None or self.state.spec is None:
             self.feedback.hint(NOT_YET)
             return
-        page = DraftersScreen(f"What drafts for {one_line(model.name)}", self.now())
-        self.screen.app.push_screen(page, self.chosen)
         now = spelling(self.state.spec), self.state.tally.stats
+        title = f"What drafts for {one_line(model.name)}"
+        page = DraftersScreen(title, self.now(), self.state.prompt.write_on, in_use=now[0])
+        self.screen.app.push_screen(page, self.chosen)
         look = partial(self.look, page, self.tuning.load.model, model.quant, now)
         self.screen.run_worker(look, thread=True, exit_on_error=False, group="drafters", exclusive=True)
 
@@ -65,8 +66,8 @@ class Drafters:
         spec = self.state.spec
         assert spec is not None
         if spec.kind != "off":
-            pauses = f" ({why})" if (why := why_off(spec, self.state.rounds)) else ""
-            return f"Now: {drafting(spec, self.state.rounds)}{pauses}"
+            pauses = f" ({why})" if (why := why_off(spec, self.state.own_rounds)) else ""
+            return f"Now: {drafting(spec, self.state.own_rounds)}{pauses}"
         return SENTENCES.get(spec.reason) or f"Nothing drafts: {one_line(spec.reason)}."
 
     def look(self, page: DraftersScreen, name: str, quant: str, now: tuple[str | None, Stats]) -> None:
@@ -91,7 +92,10 @@ class Drafters:
         """Loads the chosen drafter; what is not here is found in the models screen."""
         from localspec.runtime.prospects import Prospect
 
-        if isinstance(found, Prospect) and not found.missing:
+        now = spelling(self.state.spec) if self.state.spec is not None else None
+        if isinstance(found, Prospect) and found.draft == now:
+            self.feedback.hint(IN_USE)
+        elif isinstance(found, Prospect) and not found.missing:
             self.models.choose(self.tuning.load.model, found.draft)
         elif found is not None:
             self.models.pick(drafts_first=True)

@@ -60,7 +60,7 @@ def what_fits(load: LoadRequest, context: int | None, *, held_bytes: int = 0, gp
     """The model's memory in each format, how it would be loaded, and how sure that is; as `report_of`."""
     found = report_of(load, context, held_bytes=held_bytes, gpu_bytes=gpu_bytes)
     report = found.report
-    head = f"{found.title} at {report.context:,} tokens"
+    head = f"{found.title} at {report.context:,} tokens: memory in GB"
     guess = OF_GPU if report.device == "cuda" else GUESS
     return "\n".join([head, sums_table(report), verdict(found.snapshot, found.request, held_bytes), guess])
 

@@ -39,6 +39,7 @@ NOT_OURS = {
     "built in": "{name} comes with localspec and is not deleted.",
     "Ollama": "{name} is Ollama's. Try: ollama rm {rest}",
     "a folder": "{name} is a folder of yours: localspec does not delete it.",
+    "a file": "{name} is a file of yours: localspec does not delete it.",
 }
 OF_ANOTHER = "{name} is {program}'s: delete it there."
 

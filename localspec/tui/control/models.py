@@ -20,6 +20,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import AUTO, LISTED
 from localspec.history.text.lists import short_name
 from localspec.tui.chat import chosen_formats
+from localspec.tui.chat.draft_length import drafter
 from localspec.tui.control import server_limits
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import ChatParts
@@ -45,6 +46,7 @@ CUTS = (
     "This chat has {used:,} tokens, and {name} holds {context:,}: the oldest turns will have to be left out of what "
     "the model reads. Nothing is deleted."
 )
+ANOTHER_DRAFTER = "Drafting with {name} from now on. Was: {before}. Back: /draft {draft}"
 LOAD = "load"
 NO_FORMAT = "There is no weight format {name}. Formats: {all}"
 
@@ -65,6 +67,7 @@ class Models:
         self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
         self.turns, self.speculation, self.library = turns, speculation, library
         self.before: ModelChoice | None = None  # what was let go for the model that is being loaded
+        self.drafter_before: tuple[str, str] | None = None  # its name and --draft, while another is loaded
         self.newest = ""  # the last that was downloaded, until the models are looked at
         library.listed_anew = self.list_anew
 
@@ -251,6 +254,7 @@ class Models:
         await self.turns.break_off()
         is_there = self.is_there
         self.before = self.tuning.now if is_there else self.before
+        self.drafter_before = self.drafter_now if choice.load.model == self.tuning.load.model else None
         self.tuning.take(choice)
         self.speculation.forget()
         self.conversation.own_model = choice.name
@@ -263,9 +267,19 @@ class Models:
             self.state.header.clear()
             self.engine.load()
 
-    def welcome(self) -> None:
-        """What was let go is no longer needed; a format that was chosen works, and stays."""
+    @property
+    def drafter_now(self) -> tuple[str, str] | None:
+        return (drafter(self.state.spec), str(self.tuning.load.draft)) if self.state.spec is not None else None
+
+    async def welcome(self) -> None:
+        """What was let go is no longer needed; a format that was chosen works, and stays. Another drafter is named,
+        and how to get the one before."""
         self.before = None
+        then, self.drafter_before = self.drafter_before, None
+        spec, now = self.state.spec, self.drafter_now
+        if then and now and spec is not None and spec.kind != "off" and then[1] != now[1]:
+            text = ANOTHER_DRAFTER.format(name=now[0], before=then[0], draft=one_line(then[1]))
+            await self.feedback.inform(Notice("info", "drafter", text), answers=True)
         name = self.tuning.name
         if quant := self.tuning.formats.get(name, ""):
             keep = partial(chosen_formats.keep, name, quant)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 
+from localspec.core.events import Stats
 from localspec.runtime.failures import log_file
 from localspec.tui.chat.licence import licences
 from localspec.tui.chat.report import answer_report, load_report
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.state import AWAY
 
+NOT_MEASURED = "No answer has been measured yet."
 NO_LOG = "There is no log: its folder cannot be written. Set LOCALSPEC_STATE_DIR to another."
 
 
@@ -19,12 +21,19 @@ class Reports:
 
     def __init__(self, parts: ChatParts) -> None:
         self.state, self.feedback, self.recorder = parts.state, parts.feedback, parts.recorder
+        self.conversation = parts.conversation
 
     async def stats(self) -> None:
-        measured = self.state.status.stats.predicted_n
-        await self.feedback.note(
-            answer_report(self.state.tally.stats) if measured else "No answer has been measured yet."
-        )
+        found = self.last_stats
+        await self.feedback.note(answer_report(found) if found is not None else NOT_MEASURED)
+
+    @property
+    def last_stats(self) -> Stats | None:
+        """What was measured last; with a model that was loaded since, what is kept with the last answer."""
+        if self.state.status.stats.predicted_n:
+            return self.state.tally.stats
+        kept = [one.made.stats for one in self.conversation.branch if one.made is not None]
+        return kept[-1] if kept and kept[-1].predicted_n else None
 
     async def show(self) -> None:
         state = self.state

@@ -29,6 +29,7 @@ from localspec.tui.terminal.timer import once
 from localspec.tui.transcript.answer import Answer
 
 Phase = Literal["loading", "idle", "reading", "generating", "stopping", "comparing", "benchmarking", "gone", "unloaded"]
+PAUSED = "Drafting is paused, as it saves too little now"
 AWAY: frozenset[Phase] = frozenset(("loading", "benchmarking", "gone", "unloaded"))  # no model is in memory here
 
 
@@ -58,6 +59,7 @@ class ChatState:
     answer: Answer | None = None
     queued: Utterance | None = None  # a question that waits
     rounds: Sequence[Step] = ()  # of the last answer, where they are known
+    rounds_before = 0  # of these, those that were written before the present model and drafter were loaded
     measures = False  # whether the figures are of an answer on the branch that is shown
     has_news = False  # for the figures
     pause = ""  # why nothing is drafted though it may be
@@ -136,7 +138,14 @@ class ChatState:
 
     def forget_figures(self) -> None:
         """Drops the figures: another branch is shown."""
-        self.rounds, self.measures = (), False
+        self.follow_rounds(())
+        self.measures = False
+
+    def follow_rounds(self, rounds: Sequence[Step]) -> None:
+        """Figures are of the answer with these rounds."""
+        if rounds is not self.rounds:
+            self.rounds, self.rounds_before = rounds, 0
+        self.measures = True
 
     # --- the engine
 
@@ -152,6 +161,7 @@ class ChatState:
         """A model is loaded."""
         self.exit_code = 0
         self.model, self.drafter_failed, self.device_bytes = ready.model, False, ready.memory.device_bytes
+        self.rounds_before = len(self.rounds)
         self.show_spec(ready.spec)
 
     def lose_drafter(self) -> None:
@@ -187,13 +197,18 @@ class ChatState:
         """The figures for the header and the speed panel, which reads them when it is drawn."""
         meter, device = self.tally.meter, self.model.device if self.model else ""
         known = self.status.stats, meter.band, len(meter.plain_ms), self.rounds
-        return SpeedReading(*known, self.spec, device, self.device_bytes)
+        return SpeedReading(*known, self.spec, device, self.device_bytes, self.rounds_before)
+
+    @property
+    def own_rounds(self) -> Sequence[Step]:
+        """The rounds of the last answer that the present drafter drafted for: what says how it drafts now."""
+        return self.reading().own_rounds
 
     def show_info(self) -> None:
         """How the next answer is written; once, why this one is drafted for no more."""
-        before, self.pause = self.pause, why_off(self.spec, self.rounds)
+        before, self.pause = self.pause, why_off(self.spec, self.own_rounds)
         if (why := self.pause) and not before and self.spec is not None and self.spec.kind != "off":
-            self.status.give_hint(f"Drafting is paused: {why}.")
+            self.status.give_hint(f"{PAUSED}: {why}. It is tried again by itself.")
         self.status.info = ChatInfo(self.tuning.preset, self.tuning.sampling.fixed_seed, self.download)
 
     def show_spec(self, spec: SpecCard) -> None:

@@ -18,7 +18,7 @@ from localspec.config.precedence import SamplingSource
 from localspec.config.tables import Config, PresetTable
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Notice
-from localspec.core.requests import LoadRequest, SamplingOptions, Template
+from localspec.core.requests import RANDOM_SEED, LoadRequest, SamplingOptions, Template
 from localspec.history import OpenChat
 from localspec.history.text.lists import short_name
 from localspec.models.catalog import Catalog, Entry
@@ -114,7 +114,7 @@ class Tuning:
     def words(self) -> str:
         """The preset, the sampling options and the limits in a line; a default temperature with its source."""
         named = [f"preset {self.preset}"] if self.preset else []
-        given = [f"{name} {value:g}{self.source(name)}" for name, value in self.sampling.given.items()]
+        given = [f"{name} {worded(name, value)}{self.source(name)}" for name, value in self.sampling.given.items()]
         limit = [f"max_tokens {self.max_tokens}"] if self.max_tokens else []
         stop = [f"stop {self.spelled_stop}"] if self.stop else []
         return " · ".join([*named, *given, *limit, *stop]) or "the model's defaults"
@@ -156,7 +156,7 @@ class Tuning:
         if layer.source:
             value = layer.options.given[name]
             greedy = "greedy · " if name == "temperature" and not value else ""
-            return f"{value:g} · {greedy}{layer.source}"
+            return f"{worded(name, value)} · {greedy}{layer.source}"
         match name:
             case "seed":
                 return NO_SEED
@@ -208,8 +208,8 @@ class Tuning:
                 self.load = asked
 
     def set(self, typed: str) -> None:
-        """`temperature=0.7 stop="###"`; an option with nothing after `=` is no longer set, and `stop` may be given
-        more than once."""
+        """`temperature=0.7 stop="###"`; an option with `none` or nothing after `=` is no longer set, and `stop` may be
+        given more than once. `seed=random` and `seed=none`: another each time."""
         pairs = []
         for word in words(typed):
             name, value = assigned(word)
@@ -227,9 +227,7 @@ class Tuning:
             elif name == "max_tokens":
                 limit = (precedence.token_limit(value) or "none") if value else None
             else:
-                chosen[name] = precedence.option(name, value or "1")
-                if not value:
-                    del chosen[name]
+                chosen[name] = precedence.chosen(name, value)
         self.chosen, self.chosen_limit = SamplingOptions(**chosen), limit
         if stops:
             self.stop = tuple(dict.fromkeys(filter(None, stops)))
@@ -302,6 +300,13 @@ def last_params(past: OpenChat) -> Mapping[str, Any]:
     """What the history keeps with the chat's last answer; nothing where there is none."""
     made = next((utterance.generation for utterance in reversed(past.branch) if utterance.generation), None)
     return made.params if made else {}
+
+
+def worded(name: str, value: float) -> str:
+    """An option's value as the user reads it."""
+    if name == "seed":
+        return NO_SEED if value == RANDOM_SEED else str(value)
+    return f"{value:g}"
 
 
 def own_template(entry: Entry | None) -> Template | None:

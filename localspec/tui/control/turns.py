@@ -104,9 +104,9 @@ class Turns:
         """An answer to this, below it."""
         state = self.state
         utterance = self.conversation.answer(question, state.model.name if state.model else "")
-        state.utterance, state.answer, state.rounds = utterance, self.transcript.answer(utterance), utterance.rounds
+        state.utterance, state.answer = utterance, self.transcript.answer(utterance)
+        state.follow_rounds(utterance.rounds)
         state.title = self.recorder.title or first_line(question.text)
-        state.measures = True
         state.enter("reading", "reading prompt")  # before the answer is mounted: idle must mean that nothing is asked
         state.tally.begin()
         self.watch(utterance)
@@ -146,7 +146,7 @@ class Turns:
             if utterance.is_kept
             else tuple(utterance.rounds)
         )
-        state.rounds, state.measures = state.answer.rounds, True
+        state.follow_rounds(state.answer.rounds)
         await state.answer.resume()
         state.tally.begin()
         self.watch(utterance)

@@ -81,7 +81,7 @@ class Header(Widget):
         model, spec, template = self._loaded
         if width < LEAST_WIDTH - 2:  # the blank at either end
             return Content.styled(one_line(model.name), "bold"), Content(), Content()
-        state = drafting(spec, self._reading.rounds)
+        state = drafting(spec, self._reading.own_rounds)
         if state == NO_MODEL and self.is_attached:
             state += with_keys(self, " · {spec}: why?")
         drafter = (f" · {state}", QUIET) if spec.switch == "off" else (f" ⇐ {state}", "$text-secondary")

@@ -37,7 +37,8 @@ ENDS = {1: "st", 2: "nd", 3: "rd"}
 @dataclass(frozen=True, slots=True)
 class SpeedReading:
     """The figures to show: sums, half the speed-up's 95 % interval, plain rounds timed so far, the answer's rounds,
-    the drafter, and the device's name and whole memory.
+    the drafter, and the device's name and whole memory. `rounds_before`: of the rounds, those that another drafter, or
+    this one before it was loaded again, drafted for.
     """
 
     stats: Stats
@@ -47,6 +48,11 @@ class SpeedReading:
     spec: SpecCard | None = None
     device: str = ""
     device_bytes: int = 0
+    rounds_before: int = 0
+
+    @property
+    def own_rounds(self) -> Sequence[Step]:
+        return self.rounds[self.rounds_before :] if self.rounds_before else self.rounds
 
 
 def panel(reading: SpeedReading, width: int, height: int, *, whole: bool = True) -> Content:
@@ -96,7 +102,7 @@ def spent(reading: SpeedReading) -> list[Content]:
     if not drafts(reading):
         return []
     cost = [] if is_slower(reading.stats) else [share_of_time(reading.stats)]
-    return [*([row("drafts", words(reading.spec, reading.rounds))] if reading.spec else []), *cost]
+    return [*([row("drafts", words(reading.spec, reading.own_rounds))] if reading.spec else []), *cost]
 
 
 def kept(reading: SpeedReading, width: int) -> list[Content]:

@@ -47,7 +47,8 @@ def counts(stats: Stats) -> bool:
 def ending(stats: Stats) -> str:
     """How it ended; "" where the model ended it."""
     if stats.stop_text:
-        return f"ended by the stop text “{one_line(stats.stop_text)}”"
+        spelled = stats.stop_text.replace("\n", r"\n").replace("\t", r"\t")
+        return f"ended by the stop text “{one_line(spelled)}”"
     if stats.loops:
         return "stopped: it repeats itself"
     return ENDINGS.get(stats.finish_reason, "") if stats.finish_reason else ""

@@ -241,7 +241,7 @@ class ChatScreen(Painted, Screen[None]):
         self.speculation.welcome(ready)
         self.state.welcome(ready)
         self.recorder.meet(ready)
-        self.models.welcome()
+        await self.models.welcome()
         self.state.enter("idle", "idle")
         self.speculation.restore(ready)
         await self.chat_model.welcome()

@@ -40,7 +40,7 @@ def fault(name: str, typed: str) -> str:
             case "max_tokens":
                 precedence.token_limit(typed)
             case _:
-                precedence.option(name, typed)
+                precedence.chosen(name, typed)
     except UsageError as wrong:
         return wrong.message
     return ""
