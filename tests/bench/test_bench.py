@@ -20,7 +20,7 @@ from localspec.bench.drafters import usable
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure
 from localspec.bench.prompts import KINDS, QUESTIONS, BenchPrompt, prompts_for
-from localspec.bench.report import BenchReport, Key, TimedRun, Way, same
+from localspec.bench.report import BenchReport, BenchRow, Key, TimedRun, Way, same
 from localspec.bench.transformers_peer import PeerMode
 from localspec.cli.main import main
 from localspec.core import processor
