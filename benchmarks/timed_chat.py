@@ -48,11 +48,15 @@ class TimedChat(ChatApp):
     def __init__(self, make_engine: Callable[[], ChatEngine], **kept: Any) -> None:
         super().__init__(make_engine, **kept)
         self.frames, self.drawn = Frames(), False
-        patch.object(turns, "Repetition", Watched).start()
+        self.looking = patch.object(turns, "Repetition", Watched)
 
     def on_mount(self) -> None:
+        self.looking.start()
         loop: Any = asyncio.get_running_loop()
         loop._selector.select = self.watching(loop._selector.select)
+
+    def on_unmount(self) -> None:
+        self.looking.stop()
 
     def take_frames(self) -> Frames:
         """Takes the frames since the last call."""

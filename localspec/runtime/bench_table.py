@@ -15,7 +15,7 @@ LEAST_NAME = 12
 PLAIN, AUTO = "plain", "auto"  # names of rows
 
 
-class Row(Protocol):
+class MeasuredRow(Protocol):
     """One way of decoding. None: there was nothing to measure."""
 
     @property
@@ -36,7 +36,7 @@ class Row(Protocol):
     def same(self) -> str | None: ...
 
 
-def bench_table(rows: Sequence[Row]) -> str:
+def bench_table(rows: Sequence[MeasuredRow]) -> str:
     """A line for each row; the format is named where there are several. Long names are cut."""
     several = len({row.quant for row in rows}) > 1
     head = ("method", "format", "k", "tok/s", "× plain", "accepted", "same")
@@ -48,18 +48,18 @@ def bench_table(rows: Sequence[Row]) -> str:
     return columns([(cut(name, names), *rest) for name, *rest in shown], right=right)
 
 
-def line(row: Row) -> tuple[str, ...]:
+def line(row: MeasuredRow) -> tuple[str, ...]:
     accepted = "–" if row.acceptance is None else f"{100 * row.acceptance:.0f} %"
     speed = "–" if row.tokens_per_second is None else f"{row.tokens_per_second:.1f}"
     gain = "–" if row.speedup is None else times(row)
     return one_line(row.method), row.quant, one_line(row.k), speed, gain, accepted, one_line(row.same or "–")
 
 
-def times(row: Row) -> str:
+def times(row: MeasuredRow) -> str:
     return f"×{row.speedup or 0:.2f} ±{row.speedup_spread or 0:.2f}"
 
 
-def conclusion(rows: Sequence[Row]) -> str:
+def conclusion(rows: Sequence[MeasuredRow]) -> str:
     """Which row was fastest, as far as the spread lets it be said, and what localspec does unasked; "" where there is
     nothing to compare. The first row is what the others are measured against."""
     others = [row for row in rows if row.speedup is not None][1:]
@@ -75,7 +75,7 @@ def conclusion(rows: Sequence[Row]) -> str:
     return f"Fastest here: {PLAIN} and {name}, {times(best)}: the difference is within the measuring error."
 
 
-def usual(best: Row, rows: Sequence[Row], *, several: bool) -> str:
+def usual(best: MeasuredRow, rows: Sequence[MeasuredRow], *, several: bool) -> str:
     """What localspec does unasked, beside the best; "" where that was not measured."""
     auto = next((row for row in rows if row.method == row.k == AUTO), None)
     if auto is None or several:
@@ -86,9 +86,9 @@ def usual(best: Row, rows: Sequence[Row], *, several: bool) -> str:
     return f"localspec uses {AUTO}, {times(auto)}{near}, unless you choose another."
 
 
-def low(row: Row) -> float:
+def low(row: MeasuredRow) -> float:
     return (row.speedup or 0) - (row.speedup_spread or 0)
 
 
-def high(row: Row) -> float:
+def high(row: MeasuredRow) -> float:
     return (row.speedup or 0) + (row.speedup_spread or 0)

@@ -577,8 +577,8 @@ async def test_the_key_for_help_lists_the_keys_of_this_screen_and_closes_the_lis
         for way, does in (("1", "Weight formats"), ("ctrl+pagedown", "Close"), ("tab", "Only what fits")):
             await stage.pilot.press(way, "f1")
             await stage.until(lambda: isinstance(stage.app.screen, HelpScreen))
-            await stage.sees("At a message, with an empty prompt")
-            assert does in stage.seen.partition("At a message, with an empty prompt")[0]
+            await stage.sees("At a message (Alt+↑ goes to one), with an empty prompt")
+            assert does in stage.seen.partition("At a message (Alt+↑ goes to one), with an empty prompt")[0]
             await stage.pilot.press("f1")
             await stage.until(lambda: isinstance(stage.app.screen, ModelsScreen))
 

@@ -90,7 +90,7 @@ class Views:
     def help(self) -> None:
         from localspec.tui.screens.help import HelpScreen, active_keys
 
-        self.screen.app.push_screen(HelpScreen(active_keys(self.screen)))
+        self.screen.app.push_screen(HelpScreen(active_keys(self.screen), is_chats=True))
 
     def attached(self, message: Chips.Opened, words: str) -> None:
         """An attachment, at the first of these words that are looked for, if any are."""

@@ -67,9 +67,10 @@ class HelpScreen(ClosedByOpener, ModalScreen[None]):
     OPENER = "help"
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "Close", id="help.close")]
 
-    def __init__(self, keys: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, keys: Iterable[tuple[str, str]], *, is_chats: bool = False) -> None:
+        """`is_chats`: it begins with what a chat shows."""
         super().__init__()
-        self._keys = keys
+        self._keys, self._is_chats = keys, is_chats
 
     def compose(self) -> ComposeResult:
         over = [(keys, f"{where}: {does}") for where, one in OVER.items() for keys, does in rows(self, one)]
@@ -86,10 +87,11 @@ class HelpScreen(ClosedByOpener, ModalScreen[None]):
         }
         with VerticalScroll(id="help"):
             yield Static(with_keys(self, CLOSE), markup=False, classes="quiet")
-            yield Static(SEEN, markup=False, classes="title")
-            yield Static(table(WHAT_YOU_SEE), markup=False)
-            yield Static(with_keys(self, WHO), markup=False, classes="title")
-            yield Static(meanings(self), markup=False)
+            if self._is_chats:
+                yield Static(SEEN, markup=False, classes="title")
+                yield Static(table(WHAT_YOU_SEE), markup=False)
+                yield Static(with_keys(self, WHO), markup=False, classes="title")
+                yield Static(meanings(self), markup=False)
             for title, listed in sections.items():
                 yield Static(title, markup=False, classes="title")
                 yield Static(table(listed), markup=False)
