@@ -19,6 +19,7 @@ from typing import ClassVar
 from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
+from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -38,6 +39,7 @@ from localspec.tui.keys.key_names import KeyedApp
 from localspec.tui.keys.keymap import SEND_KEYS, spelled
 from localspec.tui.keys.palette import ChatProvider, CommandProvider, ModelProvider
 from localspec.tui.screens.chat import ChatScreen
+from localspec.tui.screens.dismissal import Palette
 from localspec.tui.screens.size_notice import TooSmall
 from localspec.tui.screens.theme_picker import ThemePicker
 from localspec.tui.terminal.collector import collect_at_rest
@@ -183,6 +185,10 @@ class ChatApp(TerminalApp, KeyedApp):
         if isinstance(event, events.Paste):
             event.text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))
         await super().on_event(event)
+
+    def action_command_palette(self) -> None:
+        if not CommandPalette.is_open(self):
+            self.push_screen(Palette(id="--command-palette"))
 
     async def action_interrupt(self) -> None:
         """Acts on Ctrl+C over the chat: copies what is selected, else closes the screen as Esc does, whichever key

@@ -16,6 +16,7 @@ from localspec.tui.chat.word_matches import pattern
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.lines import Lines
 from localspec.tui.panels.pills import name
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 CLOSE = "{attached.close} closes"
@@ -23,7 +24,7 @@ WALK = "{attached.on} next {attached.back} back · "
 OTHERS = "{attached.previous} {attached.next} others · "
 
 
-class AttachedScreen(ModalScreen[None]):
+class AttachedScreen(DismissedOnce, ModalScreen[None]):
     """One of the attachments at a time, with its number of lines and characters; or at the first of these words, where
     some are looked for."""
 

@@ -24,6 +24,7 @@ from localspec.runtime.stats import PROBES_NEEDED
 from localspec.tui.chat.gain import UNKNOWN, is_certain
 from localspec.tui.screens.compare_methods import CompareMethod
 from localspec.tui.screens.compare_side import Side
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 TWO_COLUMNS = 80
@@ -37,7 +38,7 @@ IN_TURN = "one after the other, so that neither slows the other down."
 OfAnswer = Waiting | Prefill | Step | Text | Done | Failure
 
 
-class CompareScreen(Screen[None]):
+class CompareScreen(DismissedOnce, Screen[None]):
     """Two columns if they fit, else one above the other; `over` when nothing more will come."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -18,6 +18,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.sanitize import clean, one_line
 from localspec.tui.keys.key_names import with_keys
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 KEYS = "↑ ↓ Enter · {asking.leave} cancels"
@@ -32,7 +33,7 @@ class DialogButton:
     words: str
 
 
-class Dialog(ModalScreen[str | None]):
+class Dialog(DismissedOnce, ModalScreen[str | None]):
     """The value of the chosen reply; None: leave all as it is. `lines` may be a stranger's words. `asked_at`: when a
     key that is not Enter asked for it, by the clock of events."""
 

@@ -18,6 +18,7 @@ from localspec.core.sanitize import clean, one_line
 from localspec.tui.chat.gain import gain
 from localspec.tui.keys.key_names import keys_of, with_keys
 from localspec.tui.keys.opener import ClosedByOpener
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ ELSEWHERE = "Find one on the hub: {models}"
 ON_HUB = "hub"  # the row that opens the models screen
 
 
-class DraftersScreen(ClosedByOpener, ModalScreen["Prospect | str | None"]):
+class DraftersScreen(DismissedOnce, ClosedByOpener, ModalScreen["Prospect | str | None"]):
     """The prospect to load; ON_HUB for the models screen; None: leave all as it is.
 
     The row of `in_use`, the --draft of what drafts now, is highlighted, and none where that is not among them. Text

@@ -28,6 +28,7 @@ from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.attachment import AttachedScreen
 from localspec.tui.screens.compare import CompareScreen
 from localspec.tui.screens.dialog import Dialog
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.drafters import DraftersScreen
 from localspec.tui.screens.link import LinkScreen
 from localspec.tui.screens.overflow import Overflow
@@ -61,7 +62,7 @@ LETTERS_AT = "At a message ({msg.prev} goes to one), with an empty prompt"
 CLOSE = "{help.close} closes this page; ↑ ↓ PgUp PgDn scroll it."
 
 
-class HelpScreen(ClosedByOpener, ModalScreen[None]):
+class HelpScreen(DismissedOnce, ClosedByOpener, ModalScreen[None]):
     """Scrolls where it does not fit."""
 
     OPENER = "help"

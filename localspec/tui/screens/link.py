@@ -20,6 +20,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.sanitize import one_line
 from localspec.tui.keys.key_names import shown
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 LinkAction = Literal["open", "copy"]
@@ -46,7 +47,7 @@ def browse(address: str) -> bool:
     return not draws_here and browser.open(address)
 
 
-class LinkScreen(ModalScreen[LinkAction | None]):
+class LinkScreen(DismissedOnce, ModalScreen[LinkAction | None]):
     """Asks whether to open or copy a link; None: neither."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -28,6 +28,7 @@ from localspec.tui.panels.downloads_tab import DownloadsTab
 from localspec.tui.panels.hub_tab import HubTab
 from localspec.tui.panels.tab_strip import TABS, Tab, TabCounts, TabStrip
 from localspec.tui.screens.dialog import Dialog, DialogButton
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ class ModelLists:
     chosen: str = ""
 
 
-class ModelsScreen(Screen[ModelPick | None]):
+class ModelsScreen(DismissedOnce, Screen[ModelPick | None]):
     """The model and drafter to load, if any."""
 
     AUTO_FOCUS = ""

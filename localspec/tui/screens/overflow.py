@@ -19,6 +19,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.sanitize import clean, one_line
 from localspec.tui.keys.key_names import shown
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 OverflowChoice = Literal["stop", "drop-oldest", "new", "model"]
@@ -26,7 +27,7 @@ KEYS = "↑ ↓ Enter, or a key."
 REST_SECONDS = 1.0
 
 
-class Overflow(ModalScreen[OverflowChoice | None]):
+class Overflow(DismissedOnce, ModalScreen[OverflowChoice | None]):
     """The choice, or nothing: then the question is left unanswered, and the next one asks again. `own`: the chat's own
     model, where that is another and holds the question."""
 

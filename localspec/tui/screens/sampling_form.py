@@ -25,6 +25,7 @@ from localspec.core.sanitize import one_line
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.field import Field
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 LONGEST_VALUE, LONGEST_STOP = 20, 200  # characters
@@ -46,7 +47,7 @@ def fault(name: str, typed: str) -> str:
     return ""
 
 
-class SamplingForm(ModalScreen[bool]):
+class SamplingForm(DismissedOnce, ModalScreen[bool]):
     """True when it was applied."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -14,12 +14,13 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from localspec.tui.keys.key_names import with_keys
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 KEYS = "Enter chooses · {themes.leave} cancels"
 
 
-class ThemePicker(ModalScreen[str | None]):
+class ThemePicker(DismissedOnce, ModalScreen[str | None]):
     """The name of the chosen theme; None: the one before, which then is there again."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

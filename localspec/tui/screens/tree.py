@@ -25,6 +25,7 @@ from localspec.tui.chat.conversation import Conversation, Utterance
 from localspec.tui.chat.tree_lines import TreeLine, tree_lines
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.keys.opener import ClosedByOpener
+from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 KEYS = "{tree.show} goes there · {tree.next} next fork · {tree.leave} closes"
@@ -149,7 +150,7 @@ class BranchTree(ScrollView, can_focus=True):
             self.action_show()
 
 
-class TreeScreen(ClosedByOpener, ModalScreen[int | None]):
+class TreeScreen(DismissedOnce, ClosedByOpener, ModalScreen[int | None]):
     """The id of the message to go to; None: leave all as it is."""
 
     OPENER = "tree"
