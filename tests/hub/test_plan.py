@@ -211,6 +211,47 @@ def test_the_catalogues_pair_comes_with_its_verdict(tmp_path: Path):
     assert (plan.offer.verdict.reason, plan.fit and plan.fit.drafter) == ("same", PAIR[1])
 
 
+def with_free(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this machine's main memory, without a GPU."""
+    monkeypatch.setattr("localspec.loading.fit.available_bytes", lambda: free)
+    monkeypatch.setattr("localspec.hub.plan.usable_gpu_bytes", lambda: None)
+
+
+def guides_word(free: int, monkeypatch: pytest.MonkeyPatch, drafter: Path | None = None) -> str:
+    with_free(free, monkeypatch)
+    small = open_snapshot(drafter, "small") if drafter else None
+    return fit_report(open_snapshot(GUIDE / "target", "guide"), request_here(WeightOptions(), drafter=small)).word
+
+
+@pytest.mark.parametrize("wanted", [("fits", "from disk"), ("from disk", "too large")], ids="-".join)
+@pytest.mark.parametrize("place", ["the catalogue", "the hub", "this machine"])
+def test_a_drafter_that_nobody_asked_for_never_costs_the_target_its_place(
+    place: str, wanted: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Where both are slower than the target alone, or too large, none is offered; the one asked for by name stays."""
+    target, drafter = PAIR if place == "the catalogue" else (FAMILY, "org/Guide-first")
+    if place == "this machine":
+        in_cache(drafter, GUIDE / "draft")
+
+    def words(free: int) -> tuple[str, str]:
+        alone = guides_word(free, monkeypatch).partition(" in ")[0]
+        return alone, guides_word(free, monkeypatch, GUIDE / "draft")
+
+    free = next(one for one in range(40_000_000, 60_000_000, 250_000) if words(one) == wanted)
+    with FakeHub(guide(target), guide_draft(drafter)) as hub:
+        with_free(free, monkeypatch)
+        plan = plan_of(hub, tmp_path, target)
+        named = plan_of(hub, tmp_path, target, draft=drafter)
+        with_free(10**9, monkeypatch)
+        roomy = plan_of(hub, tmp_path, target)
+    assert offer_words(plan.offer) == f"none: {drafter} could draft, but both do not fit"
+    assert (plan.drafter, plan.bytes_left) == (None, plan.target.bytes_left)
+    assert plan.fit is not None
+    assert (plan.fit.word.startswith(wanted[0]), plan.fit.drafter) == (True, "")
+    assert (named.offer.name, named.fit and named.fit.word) == (drafter, wanted[1])
+    assert (roomy.offer.name, roomy.fit and roomy.fit.drafter) == (drafter, drafter)
+
+
 def test_a_catalogues_drafter_that_is_gone_is_none_with_the_reason(tmp_path: Path):
     with FakeHub(guide(PAIR[0])) as hub:
         plan = plan_of(hub, tmp_path, PAIR[0])
