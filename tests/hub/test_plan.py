@@ -20,7 +20,8 @@ from localspec.core.requests import WeightOptions
 from localspec.hub.gates import gate_lines
 from localspec.hub.plan import prepare, template_for
 from localspec.hub.plan_words import offer_words
-from localspec.hub.records import Gate, Progress, PullPlan, PullRequest
+from localspec.hub.records import Gate, PairRequest, Progress, PullPlan, PullRequest
+from localspec.hub.remote_pair import answer_pair
 from localspec.loading.fit import fit_report, request_here
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, Entry
@@ -35,6 +36,7 @@ from tests.support.hub_clients import (
     guide_draft,
     in_cache,
     in_shards,
+    shallow_draft,
     small_model,
 )
 
@@ -269,24 +271,26 @@ def other_tokens(name: str, **facts: Any) -> FakeRepository:
 
 
 def test_without_the_catalogue_auto_is_the_best_draft_model_of_the_hub(tmp_path: Path):
-    """The first of its family that can draft, with its verdict: fetched with it, and in its fit. The parent hears that
-    something is done before each one."""
+    """By verdict, size, then downloads, as `pair --hub` and the screen's `d` rank them: with its verdict, fetched with
+    the target, and in its fit. The parent hears that something is done before each one."""
     family = [
         guide(FAMILY),
         guide_draft("org/Guide-gated", gated="auto", downloads=9),
         other_tokens("org/Guide-other", downloads=8),
-        guide_draft("org/Guide-first", downloads=7),
-        guide_draft("org/Guide-second", downloads=6),
+        guide_draft("org/Guide-large", downloads=7),
+        shallow_draft("org/Guide-tenth", 2, downloads=6),
+        shallow_draft("org/Guide-again", 2, downloads=5),
     ]
     heard: list[Progress] = []
     with FakeHub(*family, account=Account()) as hub:
-        plan = prepare(client_of(hub), PullRequest(FAMILY), tmp_path, report=heard.append)
-        assert not any("second" in one.path for one in hub.seen("info"))
-    assert (plan.offer.kind, plan.offer.name) == ("model", "org/Guide-first")
-    assert (plan.drafter and plan.drafter.repo, plan.fit and plan.fit.drafter) == ("org/Guide-first",) * 2
+        ranked = answer_pair(client_of(hub), PairRequest(FAMILY, hub=True), tmp_path / "pair").candidates
+        plan = prepare(client_of(hub), PullRequest(FAMILY), tmp_path / "plan", report=heard.append)
+    assert [one.name.rpartition("-")[2] for one in ranked] == ["tenth", "again", "large", "other"]
+    assert (plan.offer.kind, plan.offer.name) == ("model", "org/Guide-tenth")
+    assert (plan.drafter and plan.drafter.repo, plan.fit and plan.fit.drafter) == ("org/Guide-tenth",) * 2
     assert plan.offer.verdict is not None
     assert (plan.offer.verdict.ok, plan.offer.verdict.reason) == (True, "same")
-    assert sum(one.stage == "checking" for one in heard) == 1 + 3
+    assert sum(one.stage == "checking" for one in heard) == 1 + 5
 
 
 def test_a_draft_model_on_disk_goes_before_those_of_the_hub(tmp_path: Path):
