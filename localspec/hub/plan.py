@@ -58,7 +58,7 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
 
 
 def that_fits_too(target: Inspected, drafter: OfferedDrafter, options: WeightOptions) -> OfferedDrafter:
-    """The drafter that nobody asked for; none, with the reason, where a second model takes the memory that the target
+    """The drafter that was found unasked; none, with the reason, where a second model takes the memory that the target
     needs to be loaded, or to be loaded whole."""
     if drafter.snapshot is None:
         return drafter

@@ -44,7 +44,8 @@ def of_the_hub(
 def of_the_family(
     client: Client, target: Snapshot, name: str, scratch: Path, heard: Callable[[], None]
 ) -> Iterator[DrafterCandidate]:
-    """As the hub ranks them, the first few with a verdict. What may not be read, or cannot be loaded, is left out."""
+    """The candidates as the hub ranks them, the first few with a verdict. What may not be read, or cannot be loaded, is
+    left out."""
     for compared, row in enumerate(of_its_family(client, target, name)):
         if compared >= MOST_COMPARED:
             yield DrafterCandidate(row.repo, row.num_bytes, on_disk=is_here(row.repo))

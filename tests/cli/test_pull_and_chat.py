@@ -6,7 +6,6 @@ The built-in model stands for LayerSkip's: it has more layers than the catalogue
 from __future__ import annotations
 
 import asyncio
-import re
 import subprocess
 import sys
 import time
