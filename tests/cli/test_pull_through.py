@@ -470,5 +470,8 @@ def test_a_tag_is_pulled_and_run_by_its_name_and_main_stays_as_it_was(hub: FakeH
     assert (code, out.splitlines()[-1]) == (0, "Ready. localspec chat org/tagged@v1")
     options = ("--max-tokens", "2", "--device", "cpu", "--quant", "fp32")
     assert localspec("run", "org/tagged@v1", QUESTION, *options)[0] == 0
+    assert re.search(
+        r"^1 version pulled as .*, of org/tagged, .* 3 MB\. .* rm org/tagged$", localspec("ls")[1], re.MULTILINE
+    )
     code, _, err = localspec("run", "org/tagged", QUESTION, *options)
     assert (code, "Fetch it: localspec pull org/tagged" in err) == (3, True)
