@@ -250,6 +250,7 @@ def test_a_drafter_that_nobody_asked_for_never_costs_the_target_its_place(
     assert (plan.drafter, plan.bytes_left) == (None, plan.target.bytes_left)
     assert plan.fit is not None
     assert (plan.fit.word.startswith(wanted[0]), plan.fit.drafter) == (True, "")
+    assert plan.fit.chosen, "so the question is the usual one"
     assert (named.offer.name, named.fit and named.fit.word) == (drafter, wanted[1])
     assert (roomy.offer.name, roomy.fit and roomy.fit.drafter) == (drafter, drafter)
 
