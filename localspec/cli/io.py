@@ -73,8 +73,8 @@ def print_unchanged(text: str) -> None:
 
 
 def print_note(text: str) -> None:
-    """Prints a remark on stderr, beside the data."""
-    print(clean(text), file=sys.stderr)
+    """Prints a remark on stderr, beside the data: wrapped as print_fitted does on a terminal, whole in a pipe."""
+    print(fitted_lines(clean(text), get_terminal_size().columns if sys.stderr.isatty() else None), file=sys.stderr)
 
 
 def print_notice(notice: Notice) -> None:
@@ -110,8 +110,11 @@ def columns_of_stdout() -> int | None:
 
 def print_fitted(text: str) -> None:
     """Prints text whose lines are wrapped to the terminal; a pipe gets them whole."""
-    width = columns_of_stdout()
-    print_text(text if width is None else "\n".join(fitted(line, width) for line in text.splitlines()))
+    print_text(fitted_lines(text, columns_of_stdout()))
+
+
+def fitted_lines(text: str, width: int | None) -> str:
+    return text if width is None else "\n".join(fitted(line, width) for line in text.splitlines())
 
 
 def fitted(line: str, width: int) -> str:

@@ -29,6 +29,7 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
     from localspec.hub.inventory import list_models
     from localspec.hub.older import older
     from localspec.hub.pulls import unfinished
+    from localspec.hub.unlisted import unlisted
 
     started, found = unfinished(), () if only_unfinished else list_models()
     if as_json:
@@ -40,6 +41,8 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
         io.print_text(models_text.unfinished_lines(started))
     if not only_unfinished and (superseded := older()):
         io.print_text(models_text.older_line(superseded))
+    if not only_unfinished and (others := unlisted({(one.repo, one.commit) for one in found})):
+        io.print_fitted(models_text.unlisted_line(others))
     if only_unfinished and not started:
         io.print_note("Nothing is unfinished.")
 

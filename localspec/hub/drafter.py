@@ -13,10 +13,10 @@ from pathlib import Path
 from localspec.core.errors import IncompatiblePair, LocalspecError
 from localspec.core.events import DraftLength
 from localspec.engine.drafters.table import EARLY_EXIT, MODEL, has_model, kind_name
-from localspec.hub.candidates import of_its_family
 from localspec.hub.client import Client
 from localspec.hub.faults import skipping_unusable
 from localspec.hub.records import DraftOffer
+from localspec.hub.remote_pair import of_the_hub
 from localspec.hub.repository import Inspected, denied, files_of, inspect, see
 from localspec.hub.request import asked_repository
 from localspec.models.catalog import Catalog
@@ -27,7 +27,7 @@ from localspec.runtime.local_models import snapshots
 from localspec.runtime.pairs import MOST_COMPARED, by_promise, is_small, pair
 
 AUTO, NONE = "auto", "none"
-HERE, ON_HUB = "on this machine", "the first of its family on the hub with the same tokens"  # sources
+HERE, ON_HUB = "on this machine", "the best of its family on the hub with the same tokens"  # sources
 NOT_FOUND = "no small model with its tokens was found; localspec pair {} --hub lists what there is"
 UNREAD = "the catalogue knows no drafter for it, and its tokens cannot be read yet"
 
@@ -48,7 +48,7 @@ class OfferedDrafter:
 def drafter_for(
     client: Client, target: Inspected, asked: str, scratch: Path, *, heard: Callable[[], None] = lambda: None
 ) -> OfferedDrafter:
-    """The drafter that is asked for: "auto" is the catalogue's, else the first that is found, "none" is none, else a
+    """The drafter that is asked for: "auto" is the catalogue's, else the best that is found, "none" is none, else a
     repository, whose fault is the user's to hear. `heard` is called before each model that is compared."""
     if asked == NONE:
         return OfferedDrafter(DraftOffer("none", detail="none was asked for"))
@@ -108,13 +108,11 @@ def found_here(target: Snapshot, heard: Callable[[], None]) -> OfferedDrafter | 
 def found_on_hub(
     client: Client, target: Inspected, snapshot: Snapshot, scratch: Path, heard: Callable[[], None]
 ) -> OfferedDrafter | None:
-    """The first repository of its family that can be read and can draft for it; PullError where the hub fails."""
-    for row in of_its_family(client, snapshot, target.seen.repo)[:MOST_COMPARED]:
-        heard()
-        with skipping_unusable():  # other tokens, too
-            found = draft_model(client, target, row.repo, "auto", scratch, source=ON_HUB)
-            if found.snapshot is not None and (found.offer.verdict is None or found.offer.verdict.same_tokens):
-                return found  # it is behind no gate
+    """The best repository of its family that can be read and can draft for it, of those that `pair --hub` compares;
+    PullError where the hub fails."""
+    for one in of_the_hub(client, snapshot, target.seen.repo, scratch, heard=heard):
+        if one.verdict is not None and one.verdict.same_tokens:
+            return draft_model(client, target, one.name, "auto", scratch, source=ON_HUB)
     return None
 
 

@@ -14,16 +14,19 @@ from localspec.core.disk import SPARE_BYTES, free_bytes
 from localspec.core.requests import WeightOptions
 from localspec.hub.alternatives import meanwhile
 from localspec.hub.client import Client
-from localspec.hub.drafter import OfferedDrafter, drafter_for
+from localspec.hub.drafter import AUTO, OfferedDrafter, drafter_for
 from localspec.hub.records import DraftOffer, Progress, PullPlan, PullRequest
 from localspec.hub.repository import Inspected, Seen, files_of, inspect, record, see
 from localspec.hub.selection import variants
-from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
+from localspec.loading.fit import TOO_LARGE, FitReport, fit_report, request_here, usable_gpu_bytes
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.named_templates import COMPLETION, OWN
 
 Report = Callable[[Progress], None]
+ALONE = OfferedDrafter(DraftOffer("none"))
+SPOILS = "{} could draft, but both do not fit"
+SLOWER = ("from disk", TOO_LARGE)  # than a model that fits whole, in whatever format
 
 
 def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Report = lambda _: None) -> PullPlan:
@@ -49,7 +52,25 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
     if not seen.access.may_read:
         plan = plan_of(target, drafter)
         return msgspec.structs.replace(plan, meanwhile=meanwhile(client, repo, scratch, heard=checking))
+    if request.draft == AUTO:
+        drafter = that_fits_too(target, drafter, request.weights)
     return plan_of(target, drafter, fit_of(target, drafter, request.weights))
+
+
+def that_fits_too(target: Inspected, drafter: OfferedDrafter, options: WeightOptions) -> OfferedDrafter:
+    """The drafter that was found unasked; none, with the reason, where a second model takes the memory that the target
+    needs to be loaded, or to be loaded whole."""
+    if drafter.snapshot is None:
+        return drafter
+    alone, both = fit_of(target, ALONE, options), fit_of(target, drafter, options)
+    if alone is None or both is None or slowness(both) <= slowness(alone):
+        return drafter
+    name = drafter.offer.name
+    return OfferedDrafter(DraftOffer("none", name=name, detail=SPOILS.format(name)))
+
+
+def slowness(fit: FitReport) -> int:
+    return SLOWER.index(fit.word) + 1 if fit.word in SLOWER else 0
 
 
 def plan_of(target: Inspected, drafter: OfferedDrafter, fit: FitReport | None = None) -> PullPlan:
@@ -82,7 +103,7 @@ def variant_fits(seen: Seen, options: WeightOptions) -> tuple[FitReport, ...]:
     while they are loaded, so the header of the smallest one is enough; its name and size are each one's own."""
     known = variants(seen.all_files)
     first = inspect(seen, next(iter(known.values())).parts)
-    fit = fit_of(first, OfferedDrafter(DraftOffer("none")), options)
+    fit = fit_of(first, ALONE, options)
     if fit is None:
         return ()
     return tuple(msgspec.structs.replace(fit, name=label, num_bytes=one.num_bytes) for label, one in known.items())

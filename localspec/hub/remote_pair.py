@@ -6,7 +6,7 @@ Reads headers and tokenizers only; knows nothing about speed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from localspec.hub.candidates import of_its_family
@@ -30,16 +30,28 @@ def answer_pair(client: Client, request: PairRequest, scratch: Path) -> PairFoun
         return PairFound((DrafterCandidate(request.drafter, drafter.total_bytes, on_disk=on_disk, verdict=verdict),))
     if not request.hub:
         return PairFound(tuple(candidates(target, snapshots(Catalog.load()))))
-    return PairFound(tuple(ranked(target.total_bytes, of_the_hub(client, target, request.target, scratch))))
+    return PairFound(tuple(of_the_hub(client, target, request.target, scratch)))
 
 
-def of_the_hub(client: Client, target: Snapshot, name: str, scratch: Path) -> Iterator[DrafterCandidate]:
-    """Candidates of the target's family on the hub: the first few with a verdict, as the hub ranks them. What may not
-    be read, or cannot be loaded, is left out."""
+def of_the_hub(
+    client: Client, target: Snapshot, name: str, scratch: Path, *, heard: Callable[[], None] = lambda: None
+) -> list[DrafterCandidate]:
+    """Candidates of the target's family on the hub, best first: by verdict, size, then downloads. `heard` is called
+    before each that is compared."""
+    return ranked(target.total_bytes, of_the_family(client, target, name, scratch, heard))
+
+
+def of_the_family(
+    client: Client, target: Snapshot, name: str, scratch: Path, heard: Callable[[], None]
+) -> Iterator[DrafterCandidate]:
+    """The candidates as the hub ranks them, the first few with a verdict. What may not be read, or cannot be loaded, is
+    left out."""
     for compared, row in enumerate(of_its_family(client, target, name)):
         if compared >= MOST_COMPARED:
             yield DrafterCandidate(row.repo, row.num_bytes, on_disk=is_here(row.repo))
-        elif found := judged(client, target, row.repo, scratch):
+            continue
+        heard()
+        if found := judged(client, target, row.repo, scratch):
             yield found
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,34 @@ def test_ls_as_json_is_what_python_gives(localspec: Program):
     assert json.loads(out) == json.loads(msgspec.json.encode(package.list_models()))
     assert [model["name"] for model in json.loads(out)] == ["guide", "maker/tiny"]
     assert json.loads(out)[1]["commit"] == COMMIT
+
+
+def test_ls_counts_the_versions_that_it_does_not_list_and_rm_frees_them(fetched: Path, localspec: Program):
+    """Pulled as REPO@REV: by a tag, or by a commit; not those of main, of a key, or that a newer pull has replaced."""
+    kept = fetched.parents[1]
+    for commit in "abcd":
+        shutil.copytree(fetched, fetched.with_name(commit * 40))
+    (kept / "refs" / "v1").write_text("a" * 40)
+    manifests.replaced("maker/tiny", "c" * 40)
+    paths.models_file().parent.mkdir(parents=True)
+    paths.models_file().write_text(f"schema_version = 1\n[models.mine]\nrepo = 'maker/tiny'\nrevision = '{'d' * 40}'\n")
+    size = sum(file.stat().st_size for file in fetched.iterdir())
+    line = (
+        f"2 versions pulled as ORG/NAME@REV, of maker/tiny, are not listed and take {size_words(2 * size)}. "
+        "Delete all versions of a repository: localspec rm maker/tiny"
+    )
+    assert line in localspec("ls")[1].splitlines()
+    assert "not listed" not in localspec("ls", "--unfinished")[1]
+    for commit in ("a", "b"):
+        code, _, err = localspec("rm", f"maker/tiny@{commit * 40}", "--yes")
+        assert (code, "Delete the whole repository: localspec rm maker/tiny" in err) == (2, True)
+    shutil.rmtree(fetched.with_name("a" * 40))
+    assert (
+        f"1 version pulled as ORG/NAME@REV, of maker/tiny, is not listed and takes {size_words(size)}."
+        in (localspec("ls")[1])
+    )
+    assert localspec("rm", "maker/tiny", "--yes")[0] == 0
+    assert "not listed" not in localspec("ls")[1]
 
 
 def test_unfinished_downloads_are_listed_behind_the_models(localspec: Program):

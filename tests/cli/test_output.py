@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.cli.io import as_json, print_error, print_notice, safe_json
+from localspec.cli.io import as_json, print_error, print_note, print_notice, safe_json
 from localspec.core.errors import UsageError
 from localspec.core.events import Notice
 from localspec.core.sanitize import TABLE, clean
@@ -51,6 +51,21 @@ def test_errors_and_warnings_break_between_words_on_a_terminal_and_are_one_line_
         assert " ".join(lines) == said, f"{level}: no word is cut"
         assert (len(lines) > 1) is is_terminal
         assert all(len(line) <= 40 for line in lines if "/a-long-path" not in line)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_note_is_broken_between_words_on_a_terminal_and_its_command_never(
+    is_terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    monkeypatch.setenv("COLUMNS", "80")
+    note = "facebook/layerskip-llama2-7B is not on this machine. This is what a pull would fetch:"
+    print_note(note)
+    print_note(f"A table\n  {'a  b ' * 12}\n{note} localspec pull facebook/layerskip-llama2-7B")
+    whole = f"{note}\nA table\n  {'a  b ' * 12}\n{note} localspec pull facebook/layerskip-llama2-7B\n"
+    broken = note.replace(" fetch:", "\n  fetch:")
+    in_lines = f"{broken}\nA table\n  {'a  b ' * 12}\n{broken}\n  localspec pull facebook/layerskip-llama2-7B\n"
+    assert capsys.readouterr().err == (in_lines if is_terminal else whole)
 
 
 def test_a_mistyped_folder_is_not_made(tmp_path: Path):

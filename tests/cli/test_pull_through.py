@@ -43,15 +43,6 @@ LAYERSKIP = "facebook/layerskip-llama2-7B"
 QUESTION = "What is speculative decoding?"
 HEADER = 100_001  # bytes that are read of a file for its header
 MAY = Account(may_read=frozenset({LAYERSKIP}))
-# The checkpoint that stands for it has fewer layers: of the catalogue's entry only these differ. Its template is its
-# own: the catalogue's is a fallback.
-OWN = """
-schema_version = 1
-[models.layerskip-llama2-7b.draft]
-kind = "early-exit"
-exit_layer = 2
-source = "how guide was trained"
-"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,8 +59,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
         for name, value in running.variables(tmp_path / "hf").items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("LOCALSPEC_CACHE_DIR", str(tmp_path / "cache"))
-        paths.models_file().parent.mkdir(parents=True)
-        paths.models_file().write_text(OWN)
         paths.licences_file().unlink(missing_ok=True)  # the state folder is all tests', and none has accepted one
         yield running
 
@@ -79,7 +68,7 @@ def test_from_a_name_to_an_answer_in_one_command_each(localspec: Program):
     """The README's quick start. The answer with drafts is the answer without."""
     code, out, _ = localspec("pull", LAYERSKIP, "--yes")
     assert code == 0
-    assert "early exit after layer 2, k auto (how guide was trained); no second model" in out
+    assert "early exit after layer 8, k 6 (LayerSkip's README); no second model" in out
     assert "checked: 1 of 1 files have the hub's sha256" in out
     assert out.endswith(f"Ready. localspec chat {LAYERSKIP}\n")
     options = ("--temperature", "0", "--max-tokens", "24", "--stats", "--device", "cpu", "--quant", "fp32")
@@ -104,7 +93,7 @@ def test_run_of_what_is_not_here_pulls_it_and_answers(
     code, out, err = localspec("run", "layerskip-llama2-7b", QUESTION, *options)
     assert code == 0
     assert [question.rpartition(". ")[2] for question in asked] == ["Do you accept it?", "Download?"]
-    assert "early exit after layer 2, k auto (how guide was trained)" in err
+    assert "early exit after layer 8, k 6 (LayerSkip's README)" in err
     hub.forget()
     assert localspec("run", "layerskip-llama2-7b", QUESTION, *options)[:2] == (0, out), "here now, and nothing is asked"
     assert out.strip()
@@ -114,7 +103,7 @@ def test_run_of_what_is_not_here_pulls_it_and_answers(
 def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub: FakeHub, localspec: Program):
     localspec("pull", LAYERSKIP, "--yes")
     _, out, _ = localspec("ls")
-    assert re.search(r"^layerskip-llama2-7b +bf16 +16 MB +fits +early exit after layer 2 +fair", out, re.MULTILINE)
+    assert re.search(r"^layerskip-llama2-7b +bf16 +16 MB +fits +early exit after layer 8 +fair", out, re.MULTILINE)
     (_, model) = json.loads(localspec("ls", "--json")[1])
     assert (model["repo"], model["licence"]["non_commercial"], len(model["commit"])) == (LAYERSKIP, True, 40)
     _, out, _ = localspec("show", "layerskip-llama2-7b")
@@ -374,6 +363,7 @@ def test_weights_that_are_gone_are_missing_and_fetched_again(hub: FakeHub, local
 def test_a_drafter_that_is_not_here_is_a_notice_with_its_command_and_the_model_answers(
     hub: FakeHub, localspec: Program
 ):
+    paths.models_file().parent.mkdir(parents=True)
     paths.models_file().write_text(
         f"schema_version = 1\n[models.k]\nrepo = '{LAYERSKIP}'\n[models.k.draft]\nkind = 'model'\nmodel = 'org/small'\n"
     )
@@ -480,5 +470,8 @@ def test_a_tag_is_pulled_and_run_by_its_name_and_main_stays_as_it_was(hub: FakeH
     assert (code, out.splitlines()[-1]) == (0, "Ready. localspec chat org/tagged@v1")
     options = ("--max-tokens", "2", "--device", "cpu", "--quant", "fp32")
     assert localspec("run", "org/tagged@v1", QUESTION, *options)[0] == 0
+    assert re.search(
+        r"^1 version pulled as .*, of org/tagged, .* 3 MB\. .* rm org/tagged$", localspec("ls")[1], re.MULTILINE
+    )
     code, _, err = localspec("run", "org/tagged", QUESTION, *options)
     assert (code, "Fetch it: localspec pull org/tagged" in err) == (3, True)

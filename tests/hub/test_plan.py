@@ -20,7 +20,8 @@ from localspec.core.requests import WeightOptions
 from localspec.hub.gates import gate_lines
 from localspec.hub.plan import prepare, template_for
 from localspec.hub.plan_words import offer_words
-from localspec.hub.records import Gate, Progress, PullPlan, PullRequest
+from localspec.hub.records import Gate, PairRequest, Progress, PullPlan, PullRequest
+from localspec.hub.remote_pair import answer_pair
 from localspec.loading.fit import fit_report, request_here
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, Entry
@@ -35,6 +36,7 @@ from tests.support.hub_clients import (
     guide_draft,
     in_cache,
     in_shards,
+    shallow_draft,
     small_model,
 )
 
@@ -211,6 +213,48 @@ def test_the_catalogues_pair_comes_with_its_verdict(tmp_path: Path):
     assert (plan.offer.verdict.reason, plan.fit and plan.fit.drafter) == ("same", PAIR[1])
 
 
+def with_free(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of this machine's main memory, without a GPU."""
+    monkeypatch.setattr("localspec.loading.fit.available_bytes", lambda: free)
+    monkeypatch.setattr("localspec.hub.plan.usable_gpu_bytes", lambda: None)
+
+
+def guides_word(free: int, monkeypatch: pytest.MonkeyPatch, drafter: Path | None = None) -> str:
+    with_free(free, monkeypatch)
+    small = open_snapshot(drafter, "small") if drafter else None
+    return fit_report(open_snapshot(GUIDE / "target", "guide"), request_here(WeightOptions(), drafter=small)).word
+
+
+@pytest.mark.parametrize("wanted", [("fits", "from disk"), ("from disk", "too large")], ids="-".join)
+@pytest.mark.parametrize("place", ["the catalogue", "the hub", "this machine"])
+def test_a_drafter_that_nobody_asked_for_never_costs_the_target_its_place(
+    place: str, wanted: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Where both are slower than the target alone, or too large, none is offered; the one asked for by name stays."""
+    target, drafter = PAIR if place == "the catalogue" else (FAMILY, "org/Guide-first")
+    if place == "this machine":
+        in_cache(drafter, GUIDE / "draft")
+
+    def words(free: int) -> tuple[str, str]:
+        alone = guides_word(free, monkeypatch).partition(" in ")[0]
+        return alone, guides_word(free, monkeypatch, GUIDE / "draft")
+
+    free = next(one for one in range(40_000_000, 60_000_000, 250_000) if words(one) == wanted)
+    with FakeHub(guide(target), guide_draft(drafter)) as hub:
+        with_free(free, monkeypatch)
+        plan = plan_of(hub, tmp_path, target)
+        named = plan_of(hub, tmp_path, target, draft=drafter)
+        with_free(10**9, monkeypatch)
+        roomy = plan_of(hub, tmp_path, target)
+    assert offer_words(plan.offer) == f"none: {drafter} could draft, but both do not fit"
+    assert (plan.drafter, plan.bytes_left) == (None, plan.target.bytes_left)
+    assert plan.fit is not None
+    assert (plan.fit.word.startswith(wanted[0]), plan.fit.drafter) == (True, "")
+    assert plan.fit.chosen, "so the question is the usual one"
+    assert (named.offer.name, named.fit and named.fit.word) == (drafter, wanted[1])
+    assert (roomy.offer.name, roomy.fit and roomy.fit.drafter) == (drafter, drafter)
+
+
 def test_a_catalogues_drafter_that_is_gone_is_none_with_the_reason(tmp_path: Path):
     with FakeHub(guide(PAIR[0])) as hub:
         plan = plan_of(hub, tmp_path, PAIR[0])
@@ -228,24 +272,26 @@ def other_tokens(name: str, **facts: Any) -> FakeRepository:
 
 
 def test_without_the_catalogue_auto_is_the_best_draft_model_of_the_hub(tmp_path: Path):
-    """The first of its family that can draft, with its verdict: fetched with it, and in its fit. The parent hears that
-    something is done before each one."""
+    """By verdict, size, then downloads, as `pair --hub` and the screen's `d` rank them: with its verdict, fetched with
+    the target, and in its fit. The parent hears that something is done before each one."""
     family = [
         guide(FAMILY),
         guide_draft("org/Guide-gated", gated="auto", downloads=9),
         other_tokens("org/Guide-other", downloads=8),
-        guide_draft("org/Guide-first", downloads=7),
-        guide_draft("org/Guide-second", downloads=6),
+        guide_draft("org/Guide-large", downloads=7),
+        shallow_draft("org/Guide-tenth", 2, downloads=6),
+        shallow_draft("org/Guide-again", 2, downloads=5),
     ]
     heard: list[Progress] = []
     with FakeHub(*family, account=Account()) as hub:
-        plan = prepare(client_of(hub), PullRequest(FAMILY), tmp_path, report=heard.append)
-        assert not any("second" in one.path for one in hub.seen("info"))
-    assert (plan.offer.kind, plan.offer.name) == ("model", "org/Guide-first")
-    assert (plan.drafter and plan.drafter.repo, plan.fit and plan.fit.drafter) == ("org/Guide-first",) * 2
+        ranked = answer_pair(client_of(hub), PairRequest(FAMILY, hub=True), tmp_path / "pair").candidates
+        plan = prepare(client_of(hub), PullRequest(FAMILY), tmp_path / "plan", report=heard.append)
+    assert [one.name.rpartition("-")[2] for one in ranked] == ["tenth", "again", "large", "other"]
+    assert (plan.offer.kind, plan.offer.name) == ("model", "org/Guide-tenth")
+    assert (plan.drafter and plan.drafter.repo, plan.fit and plan.fit.drafter) == ("org/Guide-tenth",) * 2
     assert plan.offer.verdict is not None
     assert (plan.offer.verdict.ok, plan.offer.verdict.reason) == (True, "same")
-    assert sum(one.stage == "checking" for one in heard) == 1 + 3
+    assert sum(one.stage == "checking" for one in heard) == 1 + 5
 
 
 def test_a_draft_model_on_disk_goes_before_those_of_the_hub(tmp_path: Path):

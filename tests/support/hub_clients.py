@@ -55,6 +55,19 @@ def guide_draft(name: str = "org/small", **facts: Any) -> FakeRepository:
     return FakeRepository.from_folder(name, GUIDE / "draft", **facts)
 
 
+def shallow_draft(name: str, layers: int, **facts: Any) -> FakeRepository:
+    """The guide's draft model with its first layers alone."""
+    from safetensors.torch import load, save
+
+    files = guide_draft().files
+    config = json.loads((GUIDE / "draft" / "config.json").read_bytes()) | {"num_hidden_layers": layers}
+    tensors = load((GUIDE / "draft" / "model.safetensors").read_bytes())
+    beyond = tuple(f"model.layers.{layer}." for layer in range(layers, 100))
+    kept = {name: tensor for name, tensor in tensors.items() if not name.startswith(beyond)}
+    new = {"config.json": json.dumps(config).encode(), "model.safetensors": save(kept)}
+    return FakeRepository(name, {**files, **new}, **facts)
+
+
 def in_cache(repo: str, folder: Path, commit: str = "a" * 40) -> None:
     """A repository on this machine, as the hub's library leaves it."""
     kept = hub_cache.kept(repo)

@@ -116,6 +116,16 @@ def a_hub(**scripts: Any) -> dict[Any, Any]:
     return usual | {globals()[name]: script for name, script in scripts.items()}
 
 
+async def test_d_adds_only_a_drafter_whose_tokens_were_compared(monkeypatch: pytest.MonkeyPatch):
+    """As Enter does."""
+    hub = PacedHub(a_hub(AskPair=[[PairFound((DrafterCandidate("org/unread", GB, False),))]])).install(monkeypatch)
+    async with models(tab="2") as stage:
+        await stage.sees("with 4,096 tokens")
+        await stage.pilot.press("enter", "d")
+        await stage.sees("No drafter was found for ")
+        assert not any(one.request.drafter for one in hub.of(AskFit))
+
+
 async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_before_a_download(
     monkeypatch: pytest.MonkeyPatch,
 ):

@@ -371,7 +371,7 @@ class HubTab(Vertical):
 
     def take_pair(self, asked: PairRequest, found: PairFound) -> None:
         self.state.wait("")
-        good = next((one for one in found.candidates if one.verdict is None or one.verdict.same_tokens), None)
+        good = next((one for one in found.candidates if one.verdict and one.verdict.same_tokens), None)
         if good is None:
             self.state.say(f"No drafter was found for {one_line(asked.target)}.")
             return
