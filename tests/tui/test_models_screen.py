@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 from localspec.core import paths
-from localspec.core.errors import PullError
+from localspec.core.errors import PullError, UsageError
 from localspec.hub.blobs import PART
 from localspec.hub.older import Older
 from localspec.hub.queue import Download, kept_downloads
@@ -39,6 +39,7 @@ from localspec.hub.records import (
     SearchRow,
 )
 from localspec.models import hub_cache
+from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import ListedModel
 from localspec.runtime.origins import ModelOrigin
 from localspec.runtime.pairs import DrafterCandidate, PairVerdict
@@ -297,6 +298,34 @@ async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_
         await stage.asks("go", "Hello there, world.", "Bye.", "↓ 50 % three")
         ends.set()
         await stage.sees("org/three is complete.", "Ctrl+O and Enter load it, or:", "/model org/three")
+
+
+@pytest.mark.parametrize("revision", ["", "v1"])
+async def test_a_file_of_a_gguf_repository_is_announced_by_the_name_that_loads_it(
+    revision: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The repository's own name would be refused: another of its files is here too."""
+    files = hub_cache.kept("org/x-GGUF") / "snapshots" / COMMIT
+    references = hub_cache.kept("org/x-GGUF") / "refs"
+    for folder in (files, references):
+        folder.mkdir(parents=True)
+    for name in ("x-Q4_0.gguf", "x-Q8_0.gguf"):
+        (files / name).write_bytes(b"GGUF")
+    for name in ("main", "v1"):
+        (references / name).write_text(COMMIT)
+    typed = f"org/x-GGUF{revision and f'@{revision}'}:Q8_0"
+    ends = Event()
+    PacedHub(a_hub(Go=[[FETCHING, ends, a_pulled()]])).install(monkeypatch)
+    async with models(ScriptedEngine()) as stage:
+        screen(stage).library.downloads.queue.add(PullRequest("org/x-GGUF", revision, "Q8_0"))
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        ends.set()
+        await stage.sees(f"{typed} is complete.", "Ctrl+O and Enter load it, or:", f"/model {typed}")
+    catalog = Catalog.load()
+    assert catalog.resolve(typed).path == files / "x-Q8_0.gguf"
+    with pytest.raises(UsageError, match="has 2 models"):
+        catalog.resolve("org/x-GGUF")
 
 
 PullsEnd = Pulled(a_pulled().target)
