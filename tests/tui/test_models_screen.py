@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -298,6 +299,32 @@ async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_
         await stage.asks("go", "Hello there, world.", "Bye.", "↓ 50 % three")
         ends.set()
         await stage.sees("org/three is complete.", "Ctrl+O and Enter load it, or:", "/model org/three")
+
+
+async def test_parts_that_another_program_writes_now_are_no_leftovers(monkeypatch: pytest.MonkeyPatch):
+    """Of those that are shown one may be gone on with before the key is pressed."""
+    parts = {name: hub_cache.kept(name) / "blobs" / "abc.12345678.incomplete" for name in ("org/a", "org/b", "org/now")}
+    for name, part in parts.items():
+        part.parent.mkdir(parents=True)
+        part.write_bytes(bytes(2_000_000))
+        if name != "org/now":
+            os.utime(part, (0, 0))
+    plan = DeletePlan(("org/b",), 2_000_000, unfinished_bytes=2_000_000)
+    hub = PacedHub(a_hub(AskDelete=[[plan]])).install(monkeypatch)
+    monkeypatch.setattr(models_screen, "LOOK_SECONDS", 60.0)
+    async with models() as stage:
+        await stage.sees("c deletes 4 MB of unfinished downloads: org/a (begun by another program), org/b")
+        assert "org/now" not in stage.seen
+        os.utime(parts["org/a"])
+        await stage.pilot.press("c")
+        await stage.sees("Delete org/b?")
+        assert [asked.repos for asked in hub.of(AskDelete)] == [("org/b",)]
+        await stage.pilot.press("escape")
+        os.utime(parts["org/b"])
+        await stage.until(lambda: isinstance(stage.app.screen, ModelsScreen))
+        await stage.pilot.press("c")
+        await stage.sees("There are no leftover parts of downloads.")
+        assert len(hub.of(AskDelete)) == 1
 
 
 @pytest.mark.parametrize("revision", ["", "v1"])
