@@ -32,6 +32,25 @@ class Lock:
         self.close()
 
 
+def is_held(file: Path) -> bool | None:
+    """Whether a process holds the lock of this file, which is not made; None where that cannot be known."""
+    if fcntl is None:
+        return None
+    try:
+        fd = os.open(file, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return False
+
+
 def lock(file: Path, *, shared: bool = False) -> Lock | None:
     """Takes the lock of this file, which is made if need be; None where another process holds it. Several may share
     one. OSError where the file cannot be made."""

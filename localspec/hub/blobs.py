@@ -63,7 +63,16 @@ def part(repo: str, file: RemoteFile) -> Path:
 
 def lock(repo: str, file: RemoteFile) -> Path:
     """The lock that the hub's own programs take while they fetch this file."""
-    return hub_cache.folder() / ".locks" / repo_dir(repo).name / f"{hash_of(file)}.lock"
+    return lock_dir(repo) / f"{hash_of(file)}.lock"
+
+
+def lock_dir(repo: str) -> Path:
+    return hub_cache.folder() / ".locks" / repo_dir(repo).name
+
+
+def locks(repo: str) -> Iterator[Path]:
+    """The locks of its files, whether one is held or not."""
+    return lock_dir(repo).glob("*.lock")
 
 
 def size(path: Path) -> int:

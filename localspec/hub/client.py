@@ -246,8 +246,18 @@ def pause_after(response: Any, wait: float | None) -> float | None:
     """Seconds until it is asked again, at least those that the hub names; None where this is its answer."""
     if wait is None or response.status_code not in PASSING:
         return None
-    named = response.headers.get("Retry-After", "")
-    return max(wait, float(named)) if named.isdecimal() else wait
+    return max(wait, named_seconds(response.headers))
+
+
+def named_seconds(headers: Mapping[str, str]) -> float:
+    """The wait that the hub asks for, by its own header `ratelimit` or by Retry-After; 0 where it names none."""
+    from huggingface_hub.utils import parse_ratelimit_headers
+
+    limit = parse_ratelimit_headers(headers)
+    if limit is not None and limit.remaining == 0:
+        return limit.reset_in_seconds + 1.0  # against rounding, as the library
+    named = headers.get("Retry-After", "")
+    return float(named) if named.isdecimal() else 0.0
 
 
 def raise_for_status(response: Any) -> None:

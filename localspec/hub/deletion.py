@@ -23,6 +23,7 @@ from localspec.core.sanitize import one_line
 from localspec.hub import blobs, licences, manifests, pulls
 from localspec.hub.older import commits_of, older_commits, older_of, only_used_by, own_size, snapshot, stored
 from localspec.hub.records import Deleted, DeletePlan
+from localspec.hub.writers import is_written
 from localspec.loading.packed_files import packed_files
 from localspec.models import hub_cache
 from localspec.runtime import known_pairs
@@ -39,6 +40,8 @@ def delete(repos: Sequence[str], older: Sequence[str] = ()) -> Iterator[DeletePl
     prepared = [file for repo in repos for file in prepared_from(repo)]
     prepared += [file for repo in older for file in prepared_from_older(repo)]
     yield planned(repos, older, found, prepared)
+    for repo in (*repos, *older):  # since then one may have been begun
+        refuse_written(repo)
     before = sum(map(own_bytes, measured(folders))) + sum(map(own_size, prepared))
     for file in prepared:
         with suppress(OSError):
@@ -106,13 +109,22 @@ def of_older(repo: str) -> list[DeleteCacheStrategy]:
 
 
 def refuse(repo: str) -> None:
+    refuse_written(repo)
+    if not blobs.repo_dir(repo).is_dir():
+        hint = "See what is: localspec ls"
+        raise NotDownloaded(f"{one_line(repo)} is not in the Hugging Face cache.", hint=hint)
+
+
+def refuse_written(repo: str) -> None:
+    """UsageError where a program fetches into it now, this one or another."""
     if pulls.running(repo):
         raise UsageError(
             f"{one_line(repo)} is being downloaded.", hint=f"Stop it: localspec pull --stop {one_line(repo)}"
         )
-    if not blobs.repo_dir(repo).is_dir():
-        hint = "See what is: localspec ls"
-        raise NotDownloaded(f"{one_line(repo)} is not in the Hugging Face cache.", hint=hint)
+    if is_written(repo):
+        raise UsageError(
+            f"Another program downloads {one_line(repo)} now.", hint="Wait for its end, or stop it there; then repeat."
+        )
 
 
 def cached(repo: str) -> list[HFCacheInfo]:

@@ -14,6 +14,7 @@ from localspec.engine.drafters.table import has_model
 from localspec.hub import blobs, cache, manifests, pulls
 from localspec.hub.faults import hub_faults
 from localspec.hub.licences import remember
+from localspec.hub.meter import Meter
 from localspec.hub.records import Fetched, Progress, Pulled, PullPlan, PullRequest, Repository, Retrying
 from localspec.hub.refusals import refuse_full, refuse_unready
 from localspec.hub.transfer import Transfer, TransferTimeouts
@@ -34,21 +35,26 @@ def fetch(plan: PullPlan, request: PullRequest, deadlines: TransferTimeouts = US
         pulls.begin(repository, request)
     if request.xet:
         yield Notice("info", "xet", "The hub's library fetches the weights (--xet): a stopped download starts over.")
-    target = yield from fetch_one(plan.target, request, deadlines)
-    drafter = (yield from fetch_one(plan.drafter, request, deadlines)) if plan.drafter else None
+    here = [sum(blobs.bytes_here(one.repo, file) for file in one.files) for one in plan.repositories]
+    meter = Meter(plan.num_bytes, sum(here))
+    fetched: list[Fetched] = []
+    for at, repository in enumerate(plan.repositories):
+        meter.turn_to(repository.repo, elsewhere=sum(here) - here[at])
+        fetched.append((yield from fetch_one(repository, request, deadlines, meter)))
+        here[at] = repository.num_bytes
     if has_model(plan.offer.kind):
         known_pairs.PULLED.put(plan.target.repo, plan.offer.name)
     path = cache.model_path(plan.target)
-    yield Pulled(target, drafter, "" if path.is_dir() else str(path))
+    yield Pulled(fetched[0], fetched[1] if plan.drafter else None, "" if path.is_dir() else str(path))
 
 
 def fetch_one(
-    repository: Repository, request: PullRequest, deadlines: TransferTimeouts
+    repository: Repository, request: PullRequest, deadlines: TransferTimeouts, meter: Meter
 ) -> Generator[Happening, None, Fetched]:
     """One repository, until its revision names the commit; what it is stopped by is noted, and raised."""
     checked, before = 0, blobs.read_reference(repository.repo, repository.revision or hub_cache.MAIN)
     if not blobs.is_complete(repository):
-        transfer = Transfer(repository, xet=request.xet, deadlines=deadlines)
+        transfer = Transfer(repository, meter, xet=request.xet, deadlines=deadlines)
         try:
             with hub_faults(repository.repo):
                 yield from transfer.events()

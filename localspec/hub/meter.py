@@ -1,4 +1,5 @@
-"""How far a download is: bytes that never fall, their rate over the last seconds, and the time left.
+"""How far a pull is, its target and drafter together: bytes that never fall, their rate over the last seconds, and the
+time left.
 
 Knows no files and no network; the clock is a parameter.
 """
@@ -18,25 +19,31 @@ LONGEST_SECONDS = 360_000.0  # a time left above this says nothing
 
 
 class Meter:
-    """`here`: the bytes that were there at the start."""
+    """`total`: the bytes of all repositories; `here`: those of them that were there at the start."""
 
-    def __init__(self, repo: str, total: int, here: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._repo, self._total, self._resumed, self._clock = repo, total, here, clock
+    def __init__(self, total: int, here: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._total, self._resumed, self._clock = total, here, clock
+        self._repo, self._elsewhere, self._before = "", 0, 0
         self._done = here
         self._arrived = 0
         self._samples = deque([(clock(), 0)])
         self._first: float | None = None  # when the first byte came
         self._fastest = 0.0
 
+    def turn_to(self, repo: str, elsewhere: int) -> None:
+        """Takes the bytes of this repository from now on; `elsewhere`: those of the others that are on disk."""
+        self._repo, self._elsewhere, self._before = repo, elsewhere, self._arrived
+
     def arrived(self, count: int) -> None:
-        """Takes the count of bytes that have come over the line by now."""
+        """Takes the count of the repository's bytes that have come over the line by now."""
         if count and self._first is None:
             self._first = self._clock()
-        self._arrived = count
+        self._arrived = self._before + count
 
     def progress(self, stage: Stage, have: int, file: str = "") -> Progress:
-        """The event for these bytes on disk. Bytes that were thrown away leave the bar where it was."""
-        self._done = max(self._done, min(have, self._total))
+        """The event for these bytes of the repository on disk. Bytes that were thrown away leave the bar where it
+        was."""
+        self._done = max(self._done, min(self._elsewhere + have, self._total))
         rate = self._rate()
         seconds = (self._total - self._done) / rate if rate else LONGEST_SECONDS
         return Progress(

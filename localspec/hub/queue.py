@@ -259,7 +259,7 @@ class DownloadQueue:
         known = replace(item, state="downloading", stage=at.stage, reason="")
         if at.stage in ("downloading", "linking"):
             speed = {"bytes_per_second": at.bytes_per_second, "eta_s": at.eta_s, "slow": at.slow}
-            known = replace(known, done=max(item.done, at.done), total=max(item.total, at.total), **speed)
+            known = replace(known, done=at.done, total=at.total, **speed)
         self._items[item.key] = known
         now = monotonic()
         if item.state != "downloading" or now - self._changed_at >= self._pace:

@@ -170,8 +170,9 @@ class PullPlan(Event, frozen=True, tag="plan"):
 
 
 class Progress(Event, frozen=True):
-    """How far a pull is. `done` never falls and never passes `total`; `resumed`: bytes that were here at its start;
-    `slow`: bytes come, but fewer than 100 kB a second, or than a tenth of the fastest that this download was."""
+    """How far a pull is. `repo` is fetched now; the bytes are those of the target and its drafter. `done` never falls
+    and never passes `total`; `resumed`: bytes that were here at its start; `slow`: bytes come, but fewer than 100 kB a
+    second, or than a tenth of the fastest that this download was."""
 
     repo: str
     stage: Stage

@@ -42,15 +42,19 @@ class TransferTimeouts:
 
 class Transfer:
     """One repository's files. `events` is iterated once, to its end or closed; threads that a silent hub holds end with
-    the process. `checked`: the files whose bytes were found to have the hub's sha256."""
+    the process. `meter` has turned to it. `checked`: the files whose bytes were found to have the hub's sha256."""
 
     def __init__(
-        self, repository: Repository, *, xet: bool = False, deadlines: TransferTimeouts = TransferTimeouts()
+        self,
+        repository: Repository,
+        meter: Meter,
+        *,
+        xet: bool = False,
+        deadlines: TransferTimeouts = TransferTimeouts(),
     ) -> None:
-        self._repository, self._deadlines, self._xet = repository, deadlines, xet
+        self._repository, self._meter, self._deadlines, self._xet = repository, meter, deadlines, xet
         here = {file.path: blobs.bytes_here(repository.repo, file) for file in repository.files}
         self._watch = Watch(here)
-        self._meter = Meter(repository.repo, repository.num_bytes, sum(here.values()))
         self._fetcher = Fetcher(repository, self._watch, xet=xet, waits=deadlines.waits)
         self._faults = deque[Exception]()
 

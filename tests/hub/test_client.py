@@ -7,9 +7,9 @@ import time
 import pytest
 
 from localspec.core.errors import AccessDenied, CheckpointError, HubAway, PullError
-from localspec.hub.client import Client
+from localspec.hub.client import Client, named_seconds
 from localspec.hub.login import Login, read_login
-from tests.support.fake_hub import Account, Answer, Cut, FakeHub, refused
+from tests.support.fake_hub import Account, Answer, Cut, FakeHub, limited, refused
 from tests.support.hub_clients import client_of, guide
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("online")]
@@ -128,9 +128,34 @@ def test_a_fault_that_passes_is_asked_again(kind: str):
         assert len(hub.seen(kind)) == 3  # type: ignore[arg-type]
 
 
-def test_a_wait_beyond_the_time_for_an_answer_is_not_waited_for():
+def test_the_wait_that_the_hub_names_in_its_own_header_is_waited_for():
+    """It sends `ratelimit`, and no Retry-After."""
+    with FakeHub(pushed := guide()) as hub:
+        hub.instead("info", limited(1))
+        began = time.monotonic()
+        assert client_of(hub).info("org/guide").sha == pushed.commit
+        assert time.monotonic() - began >= 1
+        assert len(hub.seen("info")) == 2
+
+
+NAMED = [
+    ({"ratelimit": '"api";r=0;t=6'}, 7),
+    ({"RateLimit": '"resolvers"; r = 0; t = 6', "Retry-After": "2"}, 7),
+    ({"ratelimit": '"api";r=12;t=6', "Retry-After": "2"}, 2),
+    ({"ratelimit": "a minute", "Retry-After": "soon"}, 0),
+    ({}, 0),
+]
+
+
+@pytest.mark.parametrize(("headers", "seconds"), NAMED)
+def test_a_wait_is_named_by_the_hubs_header_or_by_retry_after(headers: dict[str, str], seconds: float):
+    assert named_seconds(headers) == seconds
+
+
+@pytest.mark.parametrize("answer", [Answer(429, {"Retry-After": "60"}), limited(60)])
+def test_a_wait_beyond_the_time_for_an_answer_is_not_waited_for(answer: Answer):
     with FakeHub(guide()) as hub:
-        hub.always("info", Answer(429, {"Retry-After": "60"}))
+        hub.always("info", answer)
         with pytest.raises(HubAway, match="too many requests"):
             client_of(hub).info("org/guide")
         assert len(hub.seen("info")) == 1

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
+import time
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import constants, snapshot_download
+from huggingface_hub.utils import WeakFileLock
 from msgspec.structs import replace
 
 from localspec.core import paths
@@ -18,9 +21,11 @@ from localspec.hub.download import fetch
 from localspec.hub.older import older, older_of
 from localspec.hub.records import Deleted, DeletePlan, PullPlan, PullRequest
 from localspec.hub.transfer import TransferTimeouts
+from localspec.hub.writers import is_written
 from localspec.loading.packed_files import named_after
 from localspec.models import hub_cache
 from localspec.runtime import load_marks
+from tests.conftest import Program
 from tests.support.fake_hub import FakeHub
 from tests.support.pull_stage import MEBI, NAME, QUICK, a_plan, as_planned, hub, model
 
@@ -29,6 +34,7 @@ MODEL, NEWER, OTHER = model(), model(seed=1), model("org/other", MEBI)
 PATIENT = TransferTimeouts(silence=20, waits=QUICK.waits, tick=0.01)
 BLOCK = 4096
 XET = "c" * 64
+WHOLE = next(file for file in as_planned(MODEL).files if file.sha256)
 
 
 def pulled(plan: PullPlan) -> None:
@@ -222,6 +228,68 @@ def test_nothing_is_older_while_the_newer_version_is_not_complete(hub: FakeHub):
     assert older()
     (blobs.snapshot_dir(NAME, NEWER.commit) / "model.safetensors").unlink()
     assert older() == ()
+
+
+@pytest.mark.usefixtures("warm_hub")
+def test_what_the_hubs_own_program_downloads_now_is_not_deleted(hub: FakeHub, localspec: Program):
+    """Its parts are another program's, of which no note says that it is alive; what stopped can be deleted."""
+    hub.switches.hold_after = MEBI
+    where = {"cache_dir": hub_cache.folder(), "endpoint": hub.endpoint}
+    downloads = threading.Thread(target=snapshot_download, args=[NAME], kwargs=where)
+    downloads.start()
+    try:
+        assert hub.stalled.wait(60)
+        (part,) = blobs.blob(NAME, WHOLE).parent.glob(f"{WHOLE.sha256}.*.incomplete")
+        os.utime(part, (0, 0))  # a line that has been silent for long
+        code, _, err = localspec("rm", NAME, "--yes")
+        assert (code, f"error: Another program downloads {NAME} now. Wait for its end" in err) == (2, True)
+        with pytest.raises(UsageError, match="Another program downloads"):
+            deleted(older=(NAME,))
+    finally:
+        hub.switches.hold_after = None
+        hub.release()
+        downloads.join(60)
+    assert hub_cache.snapshot(NAME)
+    assert localspec("rm", NAME, "--yes")[0] == 0
+    assert not blobs.repo_dir(NAME).exists()
+
+
+def a_foreign_part(age_seconds: float) -> Path:
+    """As the hub's library names it; last written to so long ago."""
+    part = blobs.blob(NAME, WHOLE).with_name(f"{WHOLE.sha256}.12345678.incomplete")
+    part.parent.mkdir(parents=True, exist_ok=True)
+    part.write_bytes(bytes(1000))
+    at = time.time() - age_seconds
+    os.utime(part, (at, at))
+    return part
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_part_of_the_last_minute_is_being_written_unless_its_lock_says_otherwise():
+    a_foreign_part(50)
+    with pytest.raises(UsageError, match="Another program downloads"):
+        deleted(NAME)
+    lock = blobs.lock(NAME, WHOLE)
+    lock.parent.mkdir(parents=True)
+    lock.touch()  # as it is left by a program that was killed
+    assert not is_written(NAME)
+    with WeakFileLock(lock):
+        assert is_written(NAME)
+    lock.unlink()
+    a_foreign_part(70)
+    deleted(NAME)
+    assert not blobs.repo_dir(NAME).exists()
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_download_that_began_while_the_question_stood_ends_the_deletion():
+    part = a_foreign_part(3600)
+    plan = delete([NAME])
+    next(plan)
+    os.utime(part)
+    with pytest.raises(UsageError, match="Another program downloads"):
+        next(plan)
+    assert part.exists()
 
 
 @pytest.mark.usefixtures("hub")

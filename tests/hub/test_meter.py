@@ -19,7 +19,7 @@ class Clock:
 
 def metered(here: int = 0) -> tuple[Meter, Clock]:
     clock = Clock()
-    return Meter("org/model", 100 * SECOND, here, clock), clock
+    return Meter(100 * SECOND, here, clock), clock
 
 
 def test_before_a_byte_came_no_rate_is_known():
@@ -103,3 +103,19 @@ def test_bytes_that_were_thrown_away_leave_the_bar_where_it_was():
         clock.now += 1
         shown.append(meter.progress("downloading", have * SECOND).done // SECOND)
     assert shown == [30, 50, 50, 50, 60, 100]
+
+
+def test_the_next_repository_goes_on_where_the_one_before_it_ended():
+    """In bytes, in the rate, and in the time that is left for all."""
+    meter, clock = metered(here=10 * SECOND)
+    meter.turn_to("org/model", elsewhere=10 * SECOND)
+    for clock.now in range(1, 5):
+        meter.arrived(10 * clock.now * SECOND)
+        shown = meter.progress("downloading", 10 * clock.now * SECOND)
+    assert (shown.repo, shown.done, shown.bytes_per_second, shown.eta_s) == ("org/model", 50 * SECOND, 10 * SECOND, 5)
+    meter.turn_to("org/drafter", elsewhere=40 * SECOND)
+    clock.now = 5
+    meter.arrived(10 * SECOND)
+    shown = meter.progress("downloading", 20 * SECOND)
+    assert (shown.repo, shown.done, shown.bytes_per_second, shown.eta_s) == ("org/drafter", 60 * SECOND, 10 * SECOND, 4)
+    assert shown.total == 100 * SECOND

@@ -248,8 +248,7 @@ def test_a_plan_that_can_no_longer_be_carried_out_downloads_nothing_and_the_next
 
 def test_the_bytes_never_go_back(monkeypatch: pytest.MonkeyPatch):
     heard: list[Download] = []
-    less = replace(HALF, done=GB)
-    a_hub(monkeypatch, [HALF, less, replace(HALF, stage="checking", done=0, total=0), DONE])
+    a_hub(monkeypatch, [HALF, replace(HALF, stage="checking", done=0, total=0), DONE])
     with a_queue(heard.append) as queue:
         queue.add(PullRequest(ONE), done=GB, total=4 * GB)
         until(lambda: states(queue) == {ONE: "done"})

@@ -21,6 +21,7 @@ from localspec.core.errors import HubAway, PullError
 from localspec.core.events import Notice
 from localspec.hub import blobs
 from localspec.hub.download import fetch
+from localspec.hub.meter import Meter
 from localspec.hub.part import PartFile
 from localspec.hub.records import Fetched, Progress, PullRequest, RemoteFile, Retrying
 from localspec.hub.transfer import Transfer, TransferTimeouts
@@ -38,8 +39,15 @@ PATIENT = TransferTimeouts(silence=20, waits=QUICK.waits, tick=0.01)
 Events = list[Progress | Retrying | Notice]
 
 
+def transfer(fake: FakeRepository = MODEL, deadlines: TransferTimeouts = PATIENT) -> Transfer:
+    repository = as_planned(fake)
+    meter = Meter(repository.num_bytes, sum(blobs.bytes_here(fake.name, file) for file in repository.files))
+    meter.turn_to(fake.name, elsewhere=0)
+    return Transfer(repository, meter, deadlines=deadlines)
+
+
 def transferred(fake: FakeRepository = MODEL, deadlines: TransferTimeouts = PATIENT) -> Events:
-    return list(Transfer(as_planned(fake), deadlines=deadlines).events())
+    return list(transfer(fake, deadlines).events())
 
 
 def bars(events: Events) -> list[Progress]:
@@ -59,8 +67,7 @@ def part_bytes() -> int:
 def stopped_at(hub: FakeHub, count: int) -> None:
     """Downloads until the CDN has sent so many bytes, and stops there."""
     hub.switches.hold_after = count
-    transfer = Transfer(as_planned(MODEL), deadlines=PATIENT)
-    events = transfer.events()
+    events = transfer().events()
     for _ in events:
         if part_bytes() == count:
             break
@@ -76,10 +83,10 @@ def assert_never_back(events: Events) -> None:
 
 
 def test_a_download_is_whole_checked_and_linked(hub: FakeHub):
-    transfer = Transfer(as_planned(MODEL), deadlines=PATIENT)
-    events = list(transfer.events())
+    one = transfer()
+    events = list(one.events())
     assert is_whole()
-    assert transfer.checked == 1
+    assert one.checked == 1
     assert bars(events)[-1].done == as_planned(MODEL).num_bytes
     assert_never_back(events)
     assert hub.weight_bytes == FILE.size
@@ -88,7 +95,7 @@ def test_a_download_is_whole_checked_and_linked(hub: FakeHub):
 def test_what_a_download_links_before_its_weights_is_no_version(hub: FakeHub):
     """A cancelled one may be deleted with its repository's folder; a version may not."""
     hub.switches.hold_after = MEBI
-    events = Transfer(as_planned(MODEL), deadlines=PATIENT).events()
+    events = transfer().events()
     folder = blobs.snapshot_dir(NAME, MODEL.commit)
     for _ in events:
         if part_bytes() == MEBI and all((folder / path).exists() for path in SMALL):
@@ -179,10 +186,10 @@ def test_a_small_file_with_other_bytes_is_never_used(hub: FakeHub):
     body = b"[]" + bytes(MODEL.tree["config.json"].size - 2)
     headers = {"X-Repo-Commit": MODEL.commit, "ETag": f'"{MODEL.tree["config.json"].oid}"'}
     hub.always("resolve", Answer(200, headers, body))
-    small = as_planned(FakeRepository(NAME, {"config.json": MODEL.files["config.json"]}))
+    small = FakeRepository(NAME, {"config.json": MODEL.files["config.json"]})
     with pytest.raises(PullError, match=r"config\.json: its bytes do not have"):
-        list(Transfer(small, deadlines=PATIENT).events())
-    assert not blobs.blob(NAME, small.files[0]).exists()
+        transferred(small)
+    assert not blobs.blob(NAME, as_planned(small).files[0]).exists()
 
 
 def test_a_server_that_ignores_the_range_does_not_move_the_bar_back(hub: FakeHub):
@@ -278,7 +285,7 @@ def test_a_hub_that_goes_away_before_the_files_are_linked_is_asked_again(hub: Fa
     assert fault.value.hint == "3 MB are kept; repeat to go on."
     hub.forget()
     reasons = []
-    for event in Transfer(as_planned(MODEL), deadlines=PATIENT).events():
+    for event in transfer().events():
         if isinstance(event, Retrying):
             reasons.append(event.reason)
             hub.switches.instead.clear()
@@ -317,7 +324,7 @@ def test_a_slow_line_is_not_silent(hub: FakeHub, monkeypatch: pytest.MonkeyPatch
 def test_events_come_while_no_byte_does(hub: FakeHub):
     """Whoever reads them knows that the process lives."""
     hub.switches.hold_after = MEBI
-    events = Transfer(as_planned(MODEL), deadlines=replace(PATIENT, beat=0.02)).events()
+    events = transfer(deadlines=replace(PATIENT, beat=0.02)).events()
     still = 0
     for event in events:
         still += isinstance(event, Progress) and hub.stalled.is_set()
@@ -365,7 +372,7 @@ def test_two_at_once_fetch_the_weights_once(hub: FakeHub):
     first = threading.Thread(target=transferred)
     first.start()
     assert hub.stalled.wait(20)
-    for event in Transfer(as_planned(MODEL), deadlines=PATIENT).events():
+    for event in transfer().events():
         second.append(event)
         shown |= isinstance(event, Progress) and event.done >= 2 * MEBI
         waits |= isinstance(event, Notice)
@@ -431,8 +438,8 @@ def test_four_files_come_at_once(hub: FakeHub):
     shards = model(NAME, *[MEBI] * 6)
     hub.push(shards)
     hub.switches.hold_after = 1000
-    transfer = Transfer(as_planned(shards), deadlines=PATIENT)
-    events = transfer.events()
+    one = transfer(shards)
+    events = one.events()
     most = 0
     for _ in events:
         if hub.switches.hold_after and len(hub.seen("cdn")) == 4:
@@ -442,7 +449,7 @@ def test_four_files_come_at_once(hub: FakeHub):
             hub.release()
     assert most == 4
     assert is_whole(shards)
-    assert transfer.checked == 6
+    assert one.checked == 6
 
 
 def test_the_token_is_for_the_hub_alone(hub: FakeHub):

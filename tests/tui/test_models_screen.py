@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -15,7 +16,7 @@ import pytest
 from msgspec.structs import replace
 
 from localspec.core import paths
-from localspec.core.errors import PullError
+from localspec.core.errors import PullError, UsageError
 from localspec.hub.blobs import PART
 from localspec.hub.older import Older
 from localspec.hub.queue import Download, kept_downloads
@@ -39,6 +40,7 @@ from localspec.hub.records import (
     SearchRow,
 )
 from localspec.models import hub_cache
+from localspec.models.catalog import Catalog
 from localspec.runtime.local_models import ListedModel
 from localspec.runtime.origins import ModelOrigin
 from localspec.runtime.pairs import DrafterCandidate, PairVerdict
@@ -307,6 +309,60 @@ async def test_a_full_disk_and_a_gate_that_closed_stop_one_download_and_neither_
         await stage.asks("go", "Hello there, world.", "Bye.", "↓ 50 % three")
         ends.set()
         await stage.sees("org/three is complete.", "Ctrl+O and Enter load it, or:", "/model org/three")
+
+
+async def test_parts_that_another_program_writes_now_are_no_leftovers(monkeypatch: pytest.MonkeyPatch):
+    """Of those that are shown one may be gone on with before the key is pressed."""
+    parts = {name: hub_cache.kept(name) / "blobs" / "abc.12345678.incomplete" for name in ("org/a", "org/b", "org/now")}
+    for name, part in parts.items():
+        part.parent.mkdir(parents=True)
+        part.write_bytes(bytes(2_000_000))
+        if name != "org/now":
+            os.utime(part, (0, 0))
+    plan = DeletePlan(("org/b",), 2_000_000, unfinished_bytes=2_000_000)
+    hub = PacedHub(a_hub(AskDelete=[[plan]])).install(monkeypatch)
+    monkeypatch.setattr(models_screen, "LOOK_SECONDS", 60.0)
+    async with models() as stage:
+        await stage.sees("c deletes 4 MB of unfinished downloads: org/a (begun by another program), org/b")
+        assert "org/now" not in stage.seen
+        os.utime(parts["org/a"])
+        await stage.pilot.press("c")
+        await stage.sees("Delete org/b?")
+        assert [asked.repos for asked in hub.of(AskDelete)] == [("org/b",)]
+        await stage.pilot.press("escape")
+        os.utime(parts["org/b"])
+        await stage.until(lambda: isinstance(stage.app.screen, ModelsScreen))
+        await stage.pilot.press("c")
+        await stage.sees("There are no leftover parts of downloads.")
+        assert len(hub.of(AskDelete)) == 1
+
+
+@pytest.mark.parametrize("revision", ["", "v1"])
+async def test_a_file_of_a_gguf_repository_is_announced_by_the_name_that_loads_it(
+    revision: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The repository's own name would be refused: another of its files is here too."""
+    files = hub_cache.kept("org/x-GGUF") / "snapshots" / COMMIT
+    references = hub_cache.kept("org/x-GGUF") / "refs"
+    for folder in (files, references):
+        folder.mkdir(parents=True)
+    for name in ("x-Q4_0.gguf", "x-Q8_0.gguf"):
+        (files / name).write_bytes(b"GGUF")
+    for name in ("main", "v1"):
+        (references / name).write_text(COMMIT)
+    typed = f"org/x-GGUF{revision and f'@{revision}'}:Q8_0"
+    ends = Event()
+    PacedHub(a_hub(Go=[[FETCHING, ends, a_pulled()]])).install(monkeypatch)
+    async with models(ScriptedEngine()) as stage:
+        screen(stage).library.downloads.queue.add(PullRequest("org/x-GGUF", revision, "Q8_0"))
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        ends.set()
+        await stage.sees(f"{typed} is complete.", "Ctrl+O and Enter load it, or:", f"/model {typed}")
+    catalog = Catalog.load()
+    assert catalog.resolve(typed).path == files / "x-Q8_0.gguf"
+    with pytest.raises(UsageError, match="has 2 models"):
+        catalog.resolve("org/x-GGUF")
 
 
 PullsEnd = Pulled(a_pulled().target)

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from localspec.hub.queue import Download, DownloadQueue
     from localspec.hub.records import PullPlan, PullRequest
 
-COMPLETE = "{repo} is complete.\n{models} and Enter load it, or:\n/model {repo}"
-COMPLETE_HERE = "{repo} is complete.\n{models.disk} lists it: Enter loads it."  # the models screen is open
+COMPLETE = "{name} is complete.\n{models} and Enter load it, or:\n/model {name}"
+COMPLETE_HERE = "{name} is complete.\n{models.disk} lists it: Enter loads it."  # the models screen is open
 SECONDS = 12.0  # of the toast
 KEEP, DELETE, LOAD = "keep", "delete", "load"
 HERE = "It is already on this machine."
@@ -84,7 +84,7 @@ class Downloads:
             self.state.show_info()
         before, self.states[item.key] = self.states.get(item.key), item.state
         if item.state == "done" and before != "done":
-            self.unreported.append(item.request.repo)
+            self.unreported.append(item.request.name)
             self.offer_all()
             self.arrived(item.request.repo)
 
@@ -98,10 +98,10 @@ class Downloads:
             while self.unreported:
                 self.offer(self.unreported.pop(0))
 
-    def offer(self, repo: str) -> None:
+    def offer(self, name: str) -> None:
         """Says that a model is there. No focus moves."""
         complete = COMPLETE if self.screen.is_active else COMPLETE_HERE
-        words = self.feedback.with_keys(complete.replace("{repo}", "\0")).replace("\0", one_line(repo))
+        words = self.feedback.with_keys(complete.replace("{name}", "\0")).replace("\0", one_line(name))
         self.screen.app.notify(words, title="Downloaded", timeout=SECONDS, markup=False)
 
     # --- questions
@@ -121,14 +121,13 @@ class Downloads:
         self.screen.app.push_screen(dialog, partial(self.begin, planned))
 
     def begin(self, planned: Planned, reply: str | None) -> None:
-        from localspec.hub.queue import Download
         from localspec.tui.chat.plan_lines import ALONE, BOTH, PAGE, VARIANT, accept
 
         request, plan = planned.request, planned.plan
         if reply == PAGE:
             self.page(request.repo)
         elif reply == LOAD:
-            planned.load(Download(request).key)
+            planned.load(request.name)
         elif reply is not None and reply.startswith(VARIANT):
             planned.ask_again(replace(request, variant=reply.removeprefix(VARIANT)))
         elif reply in (BOTH, ALONE):

@@ -67,16 +67,12 @@ class Leftovers:
         return "; ".join(filter(None, (parts, replaced if self.older else "")))
 
 
-NO_LEFTOVERS = Leftovers()
-
-
 class Library:
     """`downloads` outlive the screen; what is deleted is asked about first."""
 
     def __init__(self, parts: ChatParts, programs: ExternalPrograms) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
         self.programs = programs
-        self.leftovers = NO_LEFTOVERS
         self.listed_anew: Callable[[str], object] = nothing
         self.downloads = Downloads(
             parts,
@@ -100,18 +96,19 @@ class Library:
         disk."""
         from localspec.hub import pulls
         from localspec.hub.older import older
+        from localspec.hub.writers import is_written
 
         self.downloads.queue.find_unfinished()
-        found = [one for one in pulls.unfinished() if one.request is None and not hub_cache.has_version(one.repo)]
-        replaced = older()
-        self.leftovers = Leftovers(
+        left = [one for one in pulls.unfinished() if one.request is None and not hub_cache.has_version(one.repo)]
+        found = [one for one in left if not is_written(one.repo)]
+        replaced = [one for one in older() if not is_written(one.repo)]
+        return Leftovers(
             tuple(one.repo for one in found),
             sum(one.done for one in found),
             tuple(one.reason for one in found),
             tuple(one.repo for one in replaced),
             sum(one.num_bytes for one in replaced),
         )
-        return self.leftovers
 
     # --- deleting
 
@@ -121,10 +118,14 @@ class Library:
 
     def delete_leftovers(self) -> None:
         """Ask with what it frees: parts of downloads that no queue has, and older versions."""
-        if self.leftovers.words:
-            self.work(partial(self.plan, self.leftovers.repos, monotonic(), self.leftovers.older))
+        self.work(partial(self.plan_leftovers, monotonic()))
+
+    def plan_leftovers(self, asked_at: float) -> None:
+        """Runs in a thread. Looks anew: another program may go on with what was left over."""
+        if (left := self.find_leftovers()).words:
+            self.plan(left.repos, asked_at, left.older)
         else:
-            self.say("There are no leftover parts of downloads.")
+            self.screen.app.call_from_thread(self.say, "There are no leftover parts of downloads.")
 
     def plan_deletion(self, model: ListedModel, asked_at: float) -> None:
         """Runs in a thread."""

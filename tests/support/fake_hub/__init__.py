@@ -16,7 +16,7 @@ from types import TracebackType
 from tests.support.fake_hub.repository import FakeFile, FakeRepository
 from tests.support.fake_hub.routes import Asked, Routes
 from tests.support.fake_hub.server import Exchange, Server
-from tests.support.fake_hub.switches import HANG, Account, Answer, Cut, Drip, Flip, Kind, Switches, refused
+from tests.support.fake_hub.switches import HANG, Account, Answer, Cut, Drip, Flip, Kind, Switches, limited, refused
 
 __all__ = [
     "HANG",
@@ -31,6 +31,7 @@ __all__ = [
     "Kind",
     "Request",
     "Switches",
+    "limited",
     "refused",
 ]
 

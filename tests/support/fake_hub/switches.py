@@ -44,6 +44,12 @@ def refused(status: int, message: str, code: str = "", **headers: str) -> Answer
     return Answer(status, {**codes, "X-Error-Message": message, **named}, b'{"error":"refused"}')
 
 
+def limited(seconds: int) -> Answer:
+    """Too many requests, as the hub says it: none is left, and so many seconds are until there are some again."""
+    named = {"ratelimit": f'"api";r=0;t={seconds}', "ratelimit-policy": '"fixed window";"api";q=500;w=300'}
+    return refused(429, "Too many requests", **named)
+
+
 @dataclass(frozen=True)
 class Account:
     """The only user that the hub knows, and what the authors of gated and private repositories let them read."""
