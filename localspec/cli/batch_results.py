@@ -116,6 +116,6 @@ def checked(file: Path, number: int, content: bytes, asked: Sequence[BatchReques
             message = (
                 f"Line {number} of '{file}' answers what was asked before its prompt, the model or an option changed."
             )
-            raise UsageError(message, hint="Name another file with --output, or delete that line to ask again.")
+            raise UsageError(message, hint="Choose another file with --output, or delete that line to ask again.")
     message = f"'{file}' has results of another batch (line {number})."
-    raise UsageError(message, hint="Name another file with --output.")
+    raise UsageError(message, hint="Choose another file with --output.")

@@ -55,7 +55,7 @@ def create(file: Path) -> FileIO:
 def cannot_be_written(file: Path) -> Iterator[None]:
     """Turns the faults of writing a file that the user named into sentences."""
     if "\0" in str(file):
-        raise UsageError("A file's name has no NUL.", hint="Name another FILE.")
+        raise UsageError("A file's name has no NUL.", hint="Choose another FILE.")
     try:
         yield
     except BrokenPipeError:
@@ -66,4 +66,4 @@ def cannot_be_written(file: Path) -> Iterator[None]:
                 f"'{file}' cannot be written: the disk is full ({fault.strerror}).",
                 hint="Free some space, or name another FILE.",
             ) from fault
-        raise UsageError(f"'{file}' cannot be written ({fault.strerror}).", hint="Name another FILE.") from fault
+        raise UsageError(f"'{file}' cannot be written ({fault.strerror}).", hint="Choose another FILE.") from fault

@@ -24,7 +24,9 @@ def read(file: Path) -> str:
     try:
         content, mode = read_small(file), file.stat().st_mode
     except OSError as fault:
-        raise UsageError(f"The key file '{file}' cannot be read ({fault.strerror}).", hint="Name another.") from fault
+        raise UsageError(
+            f"The key file '{file}' cannot be read ({fault.strerror}).", hint="Give a file that can be read."
+        ) from fault
     if os.name != "nt" and mode & 0o077:
         raise UsageError(f"Others can read the key file '{file}'.", hint=f"Run: chmod 600 {file}")
     try:

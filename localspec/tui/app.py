@@ -19,7 +19,6 @@ from typing import ClassVar
 from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.command import CommandPalette
 from textual.screen import Screen
 from textual.theme import Theme
 
@@ -187,7 +186,7 @@ class ChatApp(TerminalApp, KeyedApp):
         await super().on_event(event)
 
     def action_command_palette(self) -> None:
-        if not CommandPalette.is_open(self):
+        if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 
     async def action_interrupt(self) -> None:

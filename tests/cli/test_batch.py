@@ -274,7 +274,7 @@ def test_an_answer_to_what_has_changed_is_not_taken_for_the_answer(
     assert (code, file.read_bytes()) == (2, before)
     assert err == (
         f"error: Line 1 of '{file}' answers what was asked before its prompt, the model or an option changed. "
-        "Name another file with --output, or delete that line to ask again.\n"
+        "Choose another file with --output, or delete that line to ask again.\n"
     )
     code, _, err = run(write(tmp_path / "asked", first, second), "--output", file, "--draft", "off", "--parallel", "1")
     assert (code, "has all 2 results already" in err) == (0, True)

@@ -350,7 +350,6 @@ async def test_ctrl_c_clears_the_prompt_and_what_is_attached():
         await stage.until(lambda: not stage.chat.prompt.pills.attachments)
 
 
-@pytest.mark.slow
 async def test_what_is_attached_can_be_read_before_and_after_it_is_sent(tmp_path: Path):
     (tmp_path / "one.txt").write_text("first\tline\n" + "long " * 40 + "end\n\x1b[2J[/nope]")
     (tmp_path / "two.txt").write_text("second file")

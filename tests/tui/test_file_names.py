@@ -170,7 +170,6 @@ async def test_a_path_is_completed_folder_by_folder_and_attached():
         assert not stage.engine.requests
 
 
-@pytest.mark.slow
 @pytest.mark.heavy
 async def test_tab_with_a_text_typed_never_leaves_the_prompt():
     async with open_chat(ScriptedEngine(HELLO), size=(130, 30)) as stage:
@@ -180,7 +179,6 @@ async def test_tab_with_a_text_typed_never_leaves_the_prompt():
         assert stage.chat.prompt.has_focus
 
 
-@pytest.mark.slow
 @pytest.mark.heavy
 async def test_a_message_that_names_no_file_is_sent_when_the_user_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -181,7 +181,6 @@ async def test_after_a_load_that_fails_late_the_model_before_comes_back_as_it_wa
         assert stage.app.return_code is None
 
 
-@pytest.mark.slow
 async def test_a_smaller_context_is_said_before_it_cuts(tmp_path: Path):
     """The chat has twelve tokens, and more answers."""
     short, shorter = tiny(tmp_path / "short"), tiny(tmp_path / "shorter", max_position_embeddings=33)

@@ -35,7 +35,7 @@ def from_file(typed: str) -> Attachment:
     path = Path(path_of(typed))
     try:
         if not path.exists():
-            raise UsageError(f"There is no file {typed}.", hint="Name another: /attach PATH")
+            raise UsageError(f"There is no file {typed}.", hint="Choose a file: /attach PATH")
         with plain(path).open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
     except OSError as fault:

@@ -26,6 +26,7 @@ CHAT_KEYS: list[BindingType] = [
     key("ctrl+n", "new", "Begin a new chat", name="new", word="New"),
     key("ctrl+r", "reload", "Load the model again", name="reload", word="Reload"),
     key("ctrl+r", "retry", "Regenerate the last answer, keeping the old one", name="retry"),
+    key("alt+c", "go_on", "Continue an answer that was stopped or cut", name="continue"),
     key("alt+e", "edit", "Write another version of your last message", name="edit"),
     key("alt+z", "undo", "Take the last turn back", name="undo"),
     key("alt+y", "redo", "Bring the turn back", name="redo"),

@@ -384,6 +384,9 @@ class ChatScreen(Painted, Screen[None]):
     def action_retry(self) -> None:
         self.call_later(self.branches.retry, self.branches.at)
 
+    def action_go_on(self) -> None:
+        self.call_later(self.turns.go_on)
+
     def action_point(self, direction: int) -> None:
         self.prompt.call_later(self.branches.move, direction)  # after the letters that were typed before it
 

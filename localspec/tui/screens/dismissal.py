@@ -21,7 +21,7 @@ else:
 
 class DismissedOnce(Mixin):
     def dismiss(self, result: Any = None) -> AwaitComplete:
-        return super().dismiss(result) if self in self.app.screen_stack else AwaitComplete.nothing()
+        return super().dismiss(result) if self in self.app.screen_stack else AwaitComplete.nothing()  # type: ignore[no-untyped-call]
 
 
 class Palette(DismissedOnce, CommandPalette):

@@ -85,7 +85,7 @@ class LinkScreen(DismissedOnce, ModalScreen[LinkAction | None]):
         self.action_choose(event.option_id)
 
     def action_choose(self, action: str | None) -> None:
-        self.dismiss(action)  # type: ignore[arg-type]
+        self.dismiss(action)
 
     async def action_dismiss(self, result: LinkAction | None = None) -> None:
         self.dismiss(result)

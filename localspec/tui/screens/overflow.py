@@ -77,7 +77,7 @@ class Overflow(DismissedOnce, ModalScreen[OverflowChoice | None]):
 
     def action_choose(self, choice: OverflowChoice | str | None) -> None:
         if choice != "model" or self._own:
-            self.dismiss(choice)  # type: ignore[arg-type]
+            self.dismiss(choice)
 
     async def action_dismiss(self, result: OverflowChoice | None = None) -> None:
         self.dismiss(result)
