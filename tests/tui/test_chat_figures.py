@@ -91,9 +91,16 @@ def test_a_speed_up_below_one_beside_a_high_acceptance_says_why_where_the_figure
     """Nearly all drafts accepted, and slower: what a step takes says why."""
     reason = "×0.83, not faster: a step brings 3.4 tokens, but takes as long as 4.1 plain ones"
     slow = changed(speedup=0.83, draft_n_accepted=418, draft_n_rejected=22)
-    assert summary(slow).endswith(f"95 % of 440 drafted accepted · {reason}")
+    assert summary(slow, 0.06).endswith(f"95 % of 440 drafted accepted · {reason}")
     assert against(slow, 0.06, 12).endswith(f"(measured in 12 rounds without a draft). {reason}.")
-    assert "not faster" not in summary(changed(speedup=0.999))
+    assert "not faster" not in summary(changed(speedup=1.05), 0.01)
+
+
+@pytest.mark.parametrize(("speedup", "band"), [(0.69, 0.58), (0.7, None), (0.999, 0.01)])
+def test_nothing_is_said_of_a_speed_up_below_one_whose_interval_shows_nothing(speedup: float, band: float | None):
+    unsure = changed(speedup=speedup)
+    assert "not faster" not in summary(unsure, band)
+    assert "not faster" not in against(unsure, band, 12)
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ class Turns:
             self.state.tally.add(done)
         words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"
         if answer is not None:
-            await answer.finish(self.recorder.whole(done.stats))
+            await answer.finish(self.recorder.whole(done.stats), self.state.tally.meter.band)
             await self.end_turn(done.finish_reason)
         self.state.enter("idle", words)
         if loops:
@@ -318,7 +318,7 @@ class Turns:
         self.stop()
         if self.state.answer is not None:
             stats = replace(self.state.tally.stats, finish_reason="cancelled")
-            await self.state.answer.finish(self.recorder.whole(stats))
+            await self.state.answer.finish(self.recorder.whole(stats), self.state.tally.meter.band)
             await self.end_turn("cancelled")
 
 
