@@ -40,7 +40,12 @@ CUT = "The answer was cut after max_tokens. /continue goes on."
 KEPT = "What was written is kept: {retry} asks again, /continue goes on."
 AGAIN = "{retry} asks again."
 STOPPED = "you stopped it before it began."
-LOOPS = Notice("info", "loops", "The answer repeats itself, so it was stopped.", "/continue goes on anyway.")
+LOOPS = Notice(
+    "info",
+    "loops",
+    "The answer repeats itself, so it was stopped.",
+    "{retry} tries again, /set repetition_penalty=1.1 helps, /continue goes on anyway.",
+)
 
 
 class Turns:
@@ -235,7 +240,7 @@ class Turns:
             await self.end_turn(done.finish_reason)
         self.state.enter("idle", words)
         if loops:
-            await self.feedback.inform(LOOPS)
+            await self.feedback.inform(replace(LOOPS, hint=self.feedback.with_keys(LOOPS.hint)))
         elif utterance is not None and done.finish_reason == "length":
             self.feedback.hint(CUT)
         elif utterance is not None and done.finish_reason != "cancelled" and self.conversation.repeats(utterance):
