@@ -48,10 +48,7 @@ def newest(attachments: Iterable[Attachment]) -> tuple[Attachment, ...]:
         kept[number if one.path is None else one.path] = one
     named = Counter(one.text for one in kept.values() if one.path is not None)
     found: dict[object, Attachment] = {}
-    for (
-        key,
-        one,
-    ) in kept.items():  # a name may be of another folder, in an older chat: then texts differ
+    for key, one in kept.items():
         is_alone = one.path is None or named[one.text] == 1
         found[key if is_alone else (os.path.realpath(one.path or ""), one.text)] = one
     return tuple(found.values())
