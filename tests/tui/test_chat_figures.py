@@ -301,9 +301,7 @@ async def test_the_mouse_on_what_the_chat_shows_says_what_it_is_in_the_words_of_
         shown = stage.chat.query_one(Answer)
         await hover(stage, shown.query_one(Ribbon), 2, f"{RIBBON.sign}: ")
         await hover(stage, shown.query(".figures").last(), 2, "Tokens written; seconds to the first")
-        await hover(
-            stage, stage.chat.status, stage.chat.status.size.width - 4, "ctx: tokens that the model last read and wrote"
-        )
+        await hover(stage, stage.chat.status, stage.chat.status.size.width - 4, "ctx: tokens that the model")
         await stage.pilot.press("f3")
         await stage.until(lambda: stage.chat.legend.display)
         await hover(stage, stage.chat.legend, 1 + legend.WORDS.plain.index("bonus"), "bonus: the model's extra")

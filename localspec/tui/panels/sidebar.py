@@ -336,11 +336,11 @@ class Sidebar(Vertical):
     async def change(self, step: Callable[[], str | None], done: str = "") -> None:
         """Do this in a thread, then draw what has come of it, and say so: `done`, or what the step returns."""
         try:
-            told = await asyncio.to_thread(step)
+            sentence = await asyncio.to_thread(step)
         except LocalspecError as fault:
             self.say(str(fault))
         else:
-            self._done = told or done
+            self._done = sentence or done
             self.read()
 
 
