@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from click import HelpFormatter
 from click.testing import CliRunner
 
 from localspec.cli.main import cli
@@ -58,9 +59,14 @@ def test_every_command_has_its_help_in_the_pages():
     assert sorted(shown) == sorted(commands())
 
 
-def test_lists_of_commands_say_whole_sentences_in_80_columns():
-    """click cuts what is longer, and ends it with three dots."""
-    lists = {words: listed for words in commands() if (listed := help_of(words, columns=80).partition("Commands:")[2])}
+def test_lists_of_commands_say_whole_sentences_in_80_columns(monkeypatch: pytest.MonkeyPatch):
+    """click cuts what is longer, and ends it with three dots; of a window's columns it leaves some free."""
+    monkeypatch.setenv("COLUMNS", "80")
+    width = HelpFormatter(max_width=cli.context_settings["max_content_width"]).width
+    assert width < 80
+    lists = {
+        words: listed for words in commands() if (listed := help_of(words, columns=width).partition("Commands:")[2])
+    }
     assert {"", "config ", "history ", "remote "} == set(lists)
     assert [words for words, listed in lists.items() if "..." in listed] == []
 

@@ -151,7 +151,7 @@ def rm(chats: tuple[str, ...], everything: bool, yes: bool) -> None:
 @history.command()
 @json_option
 def stats(as_json: bool) -> None:
-    """Print tokens and speed for each model, by drafter and weight format."""
+    """Print tokens and speed by model, drafter and weight format."""
     from localspec.cli import io
     from localspec.history.text.lists import totals_object, totals_table
 

@@ -5,6 +5,7 @@ Knows no process of the hub's.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,4 +44,5 @@ def first_absent(*names: str) -> NotDownloaded | None:
 
 def joined(absence: NotDownloaded, reason: str) -> str:
     """Both as one sentence."""
-    return f"{absence.message.rstrip('.')}, and {reason[:1].lower()}{reason[1:]}"
+    begun = re.sub("^(The|There) ", lambda found: found[0].lower(), reason)  # not a name
+    return f"{absence.message.rstrip('.')}, and {begun}"

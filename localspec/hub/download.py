@@ -56,7 +56,7 @@ def fetch_one(
     if not blobs.is_complete(repository):
         transfer = Transfer(repository, meter, xet=request.xet, deadlines=deadlines)
         try:
-            with hub_faults(repository.repo):
+            with hub_faults(repository.repo, keeps=True):
                 yield from transfer.events()
                 cache.check_loadable(repository)
                 cache.name_commit(repository)

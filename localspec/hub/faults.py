@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from localspec.core.errors import (
     FULL,
@@ -23,9 +24,12 @@ from localspec.core.errors import (
     first_line,
 )
 from localspec.core.sanitize import one_line
+from localspec.hub.environment import ENDPOINT, endpoint
 from localspec.hub.login import given_by, given_token, saved_token
 
-AGAIN = "Repeat the command: progress is kept."
+AGAIN = "Repeat the command."
+KEPT = "Repeat the command: progress is kept."  # of a download that was begun
+HERE = "Check the connection; what is on this machine works: localspec ls"
 LATER = f"Wait a minute. {AGAIN}"
 LOG_IN = "Log in: hf auth login"
 LONGEST = 200  # characters of a name, or of the hub's own words, in a message
@@ -59,7 +63,7 @@ OFFLINE = Meaning(
 BAD_NAME = Meaning(UsageError, "'{}' is not the name of a repository.", "Write OWNER/MODEL.")
 BAD_LOGIN = Meaning(AccessDenied, "The hub does not accept the login.", LOG_IN)
 NO_SAFETENSORS = Meaning(CheckpointError, "{} has no safetensors that can be read.", "Choose another model.")
-NO_ROUTE = Meaning(HubAway, "There is no route to the hub.", f"Check the connection. {AGAIN}")
+NO_ROUTE = Meaning(HubAway, "{hub} cannot be reached.", HERE)
 SILENT = Meaning(HubAway, "The hub stopped answering.", AGAIN)
 CUT = Meaning(HubAway, "The connection to the hub was lost.", AGAIN)
 TOO_MANY = Meaning(HubAway, "The hub asks this machine to wait: too many requests.", LATER)
@@ -105,14 +109,18 @@ ANSWERS = ("HfHubHTTPError", "HTTPStatusError")  # without a class of their own:
 
 
 @contextmanager
-def hub_faults(what: str) -> Iterator[None]:
-    """Raises any foreign error as one of ours. `what`: the repository, or what else was asked for."""
+def hub_faults(what: str, *, keeps: bool = False) -> Iterator[None]:
+    """Raises any foreign error as one of ours. `what`: the repository, or what else was asked for; `keeps`: a download
+    was begun, and goes on from there."""
     try:
         yield
     except LocalspecError:
         raise
     except Exception as fault:
-        raise error_for(fault, what) from None  # its request has the token in a header
+        found = error_for(fault, what)
+        if keeps:
+            found.hint = found.hint.replace(HERE, f"Check the connection. {AGAIN}").replace(AGAIN, KEPT)
+        raise found from None  # its request has the token in a header
 
 
 @contextmanager
@@ -142,7 +150,13 @@ def error_for(fault: BaseException, what: str) -> LocalspecError:
 
 def meant(found: Meaning, subject: str) -> LocalspecError:
     hint = login_hint() if found is BAD_LOGIN else found.hint.format(subject)
-    return found.kind(found.message.format(subject), hint=hint)
+    return found.kind(found.message.format(subject, hub=hub()), hint=hint)
+
+
+def hub() -> str:
+    """The hub by its name, or that of HF_ENDPOINT."""
+    host = one_line(urlsplit(endpoint()).netloc.rpartition("@")[2] or endpoint())[:LONGEST]
+    return f"Hugging Face ({host})" if endpoint() == ENDPOINT else host
 
 
 def login_hint() -> str:

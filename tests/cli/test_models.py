@@ -199,11 +199,12 @@ def test_without_a_network_what_is_not_here_is_one_sentence_and_the_next_command
     off = "the network is switched off: unset HF_HUB_OFFLINE and TRANSFORMERS_OFFLINE."
     said = f"error: 'nobody/x' is not on this machine, and {off} Fetch it: localspec pull nobody/x\n"
     assert (code, out, " ".join(err.split())) == (3, "", said.strip())
-    away = HubAway("There is no route to the hub.", hint="Check the connection.")
+    away = HubAway("Hugging Face (huggingface.co) cannot be reached.", hint="Check the connection.")
     asks = (AskPull, AskFit, AskPair)
     ScriptedHub({kind: [[away]] for kind in asks}).install(monkeypatch)
     code, out, err = localspec(*command)
-    said = "error: 'nobody/x' is not on this machine, and there is no route to the hub. Check the connection."
+    gone = "Hugging Face (huggingface.co) cannot be reached. Check the connection."
+    said = f"error: 'nobody/x' is not on this machine, and {gone}"
     assert (code, out, " ".join(err.split())) == (7, "", said)
 
 

@@ -124,9 +124,9 @@ def test_a_refused_login_says_where_it_comes_from(
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        (socket.gaierror("x"), "no route"),
-        (ConnectionRefusedError("x"), "no route"),
-        (ssl.SSLError("x"), "no route"),
+        (socket.gaierror("x"), "cannot be reached"),
+        (ConnectionRefusedError("x"), "cannot be reached"),
+        (ssl.SSLError("x"), "cannot be reached"),
         (TimeoutError("x"), "stopped answering"),
         (ConnectionResetError("x"), "was lost"),
         (KeyError("sha"), "'sha'"),
@@ -136,6 +136,36 @@ def test_a_refused_login_says_where_it_comes_from(
 )
 def test_faults_of_the_line_are_sentences(fault: BaseException, words: str):
     assert words in error_for(fault, "org/model").message
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("", "Hugging Face (huggingface.co)"),
+        ("https://mirror.example/hub/", "mirror.example"),
+        (f"http://me:{SECRET}@localhost:8080", "localhost:8080"),
+    ],
+)
+def test_a_hub_that_cannot_be_reached_is_named_and_progress_only_where_there_is_some(
+    address: str, name: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("HF_ENDPOINT", address)
+    with pytest.raises(HubAway) as asked, hub_faults("org/model"):
+        raise httpx2.ConnectError("x")
+    works = "what is on this machine works: localspec ls"
+    assert str(asked.value) == f"{name} cannot be reached. Check the connection; {works}"
+    with pytest.raises(HubAway) as begun, hub_faults("org/model", keeps=True):
+        raise httpx2.ConnectError("x")
+    again = "Repeat the command: progress is kept."
+    assert str(begun.value) == f"{name} cannot be reached. Check the connection. {again}"
+
+
+@pytest.mark.parametrize("fault", [TimeoutError("x"), ConnectionResetError("x"), KeyError("sha")])
+def test_progress_is_promised_only_of_a_download_that_was_begun(fault: Exception):
+    for keeps in (False, True):
+        with pytest.raises(PullError) as raised, hub_faults("org/model", keeps=keeps):
+            raise fault
+        assert ("progress is kept" in raised.value.hint) == keeps
 
 
 def test_a_full_disk_is_no_fault_of_the_hub():

@@ -247,6 +247,37 @@ async def test_of_a_file_that_has_changed_only_the_newest_version_is_sent_and_th
             await stage.until(lambda asked=number: stage.chat.prompt.text.endswith(f"question {asked}"))
 
 
+async def test_a_file_with_two_names_goes_along_once_and_stays_away_under_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    file = tmp_path / "notes.txt"
+    file.write_text("my notes")
+    (tmp_path / "copy.txt").write_text("my notes")
+    monkeypatch.chdir(tmp_path)
+    engine = ScriptedEngine(HELLO, HELLO, HELLO)
+    async with kept_chat(engine, size=(120, 30)) as stage:
+        await stage.ready()
+        pills = stage.chat.prompt.pills
+
+        async def sent(text: str) -> list[str | None]:
+            await stage.write(text)
+            await stage.pilot.press("enter")
+            await stage.until(lambda: not stage.chat.prompt.text and stage.chat.state.phase == "idle")
+            asked = stage.chat.conversation.last("user")
+            assert asked is not None
+            return [one.path for one in asked.attachments]
+
+        assert await sent(f"@notes.txt and @{file} and @copy.txt ?") == [str(file), "copy.txt"]
+        await stage.write(f"@notes.txt and @{file} ")
+        await stage.until(lambda: [one.path for one in pills.attachments] == [str(file)])
+        for _ in range(len(f"@{file} ")):
+            await stage.pilot.press("backspace")
+        await stage.until(lambda: stage.chat.prompt.text == "@notes.txt and ")
+        assert len(pills.attachments) == 1, "the other name is still there"
+        pills.take_away()
+        assert await sent("more") == []
+
+
 async def test_a_file_that_was_removed_from_the_bar_is_not_sent_though_the_text_names_it(tmp_path: Path):
     file = tmp_path / "calc.py"
     file.write_text("secret")

@@ -91,9 +91,16 @@ def test_a_speed_up_below_one_beside_a_high_acceptance_says_why_where_the_figure
     """Nearly all drafts accepted, and slower: what a step takes says why."""
     reason = "×0.83, not faster: a step brings 3.4 tokens, but takes as long as 4.1 plain ones"
     slow = changed(speedup=0.83, draft_n_accepted=418, draft_n_rejected=22)
-    assert summary(slow).endswith(f"95 % of 440 drafted accepted · {reason}")
+    assert summary(slow, 0.06).endswith(f"95 % of 440 drafted accepted · {reason}")
     assert against(slow, 0.06, 12).endswith(f"(measured in 12 rounds without a draft). {reason}.")
-    assert "not faster" not in summary(changed(speedup=0.999))
+    assert "not faster" not in summary(changed(speedup=1.05), 0.01)
+
+
+@pytest.mark.parametrize(("speedup", "band"), [(0.69, 0.58), (0.7, None), (0.999, 0.01)])
+def test_nothing_is_said_of_a_speed_up_below_one_whose_interval_shows_nothing(speedup: float, band: float | None):
+    unsure = changed(speedup=speedup)
+    assert "not faster" not in summary(unsure, band)
+    assert "not faster" not in against(unsure, band, 12)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +301,7 @@ async def test_the_mouse_on_what_the_chat_shows_says_what_it_is_in_the_words_of_
         shown = stage.chat.query_one(Answer)
         await hover(stage, shown.query_one(Ribbon), 2, f"{RIBBON.sign}: ")
         await hover(stage, shown.query(".figures").last(), 2, "Tokens written; seconds to the first")
-        await hover(stage, stage.chat.status, stage.chat.status.size.width - 4, "ctx: tokens of this chat")
+        await hover(stage, stage.chat.status, stage.chat.status.size.width - 4, "ctx: tokens that the model")
         await stage.pilot.press("f3")
         await stage.until(lambda: stage.chat.legend.display)
         await hover(stage, stage.chat.legend, 1 + legend.WORDS.plain.index("bonus"), "bonus: the model's extra")

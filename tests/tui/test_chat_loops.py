@@ -13,7 +13,9 @@ from tests.support.scripted_engine import ScriptedEngine, answer, step
 pytestmark = pytest.mark.heavy
 
 LINE = "I am a robot.\n"
-STOPPED = "The answer repeats itself, so it was stopped. /continue goes on anyway."
+WAYS_OUT = "Ctrl+R tries again, /set repetition_penalty=1.1 helps, /continue goes on anyway."
+STOPPED = f"The answer repeats itself, so it was stopped. {WAYS_OUT}"
+SIZE = (139, 30)  # its line is whole, and the chats are not there
 
 
 def looping(times: int) -> list[AnyEvent]:
@@ -24,7 +26,7 @@ async def test_an_answer_that_repeats_itself_is_stopped_and_goes_on_when_it_is_a
     """The history has it as one that ended; what goes on is not stopped for what it repeated already."""
     cut = answer(step("Red", accepted=0), finish="length")
     engine = ScriptedEngine(looping(40), looping(12), cut, paused=True)
-    async with kept_chat(engine, size=(100, 30)) as stage:
+    async with kept_chat(engine, size=SIZE) as stage:
         engine.permit(2 + TIMES)  # it is ready, and has read the prompt
         await stage.ready()
         await stage.asks("Who are you?", STOPPED)
@@ -50,10 +52,10 @@ async def test_an_answer_that_repeats_itself_is_stopped_and_goes_on_when_it_is_a
 
 async def test_why_it_was_stopped_is_there_when_the_chat_is_opened_again():
     engine = ScriptedEngine(looping(40), paused=True)
-    async with kept_chat(engine, size=(100, 30)) as stage:
+    async with kept_chat(engine, size=SIZE) as stage:
         engine.permit(2 + TIMES)
         await stage.ready()
         await stage.asks("Who are you?", STOPPED)
         await stage.ready()
-    async with kept_chat(ScriptedEngine(answer()), past=recall(), size=(100, 30)) as stage:
+    async with kept_chat(ScriptedEngine(answer()), past=recall(), size=SIZE) as stage:
         await stage.sees("stopped: it repeats itself · ")

@@ -109,10 +109,16 @@ async def test_the_keys_beside_the_chats_can_be_others():
         await stage.sees("Bye.", "idle")
         await stage.pilot.press("ctrl+b")
         await stage.sees("Enter open · x search · F9 pin", "Today")
-        await stage.pilot.press("slash", "f9")
+        panel = stage.chat.sidebar
+        await stage.pilot.press("f9")
         await stage.sees("Pinned")
         await stage.pilot.press("x")
-        await stage.until(lambda: stage.chat.focused is stage.chat.sidebar.search)
+        await stage.until(lambda: stage.chat.focused is panel.search)
+        assert panel.search.value == ""
+        panel.list.focus()
+        await stage.until(lambda: panel.list.has_focus)
+        await stage.pilot.press("slash")
+        await stage.until(lambda: panel.search.value == "/")
 
 
 async def test_the_page_of_keys_and_the_footer_show_them_as_they_are_mapped():

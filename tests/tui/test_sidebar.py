@@ -37,6 +37,7 @@ ATTACK = "[/nope]\x1b]52;c;aGk=\x07\x9b2J\u202e [@click=app.quit]x[/]"
 @pytest.fixture(autouse=True)
 def quick_to_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sidebar, "TYPING_SECONDS", 0.01)
+    monkeypatch.setattr(chat_list, "REST_SECONDS", 0)
 
 
 def titles(stage: Stage) -> list[str]:
@@ -400,6 +401,10 @@ async def test_marked_chats_are_deleted_together_after_one_question_that_names_t
         for key in ("d", "x", "down"):  # letters of a word are no answer
             await stage.pilot.press(key)
             await stage.until(lambda: "again" not in line(stage))
+            await stage.until(lambda typed=key: typed in ("down", stage.chat.sidebar._drawn))
+            stage.chat.sidebar.search.value = ""
+            stage.chat.sidebar.list.focus()
+            await stage.until(lambda: len(titles(stage)) == 4 and stage.chat.sidebar.list.has_focus)
             await stage.pilot.press("delete")
             await stage.until(lambda: "again to delete 2 chats" in line(stage))
         assert len(titles(stage)) == 4
@@ -465,6 +470,72 @@ async def test_a_title_that_is_not_changed_stays_whole(title: str):
         await stage.pilot.press("enter")
         await stage.until(lambda: stage.chat.sidebar.list.has_focus)
     assert recall().chat.title == title
+
+
+# --- a word, or a key
+
+
+@pytest.mark.parametrize("word", ["garden", "recipes", "poem", "apple pie", "ppp"])
+async def test_a_word_that_is_typed_over_the_list_is_searched_for_and_changes_nothing(
+    word: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(chat_list, "REST_SECONDS", 600)
+    with History() as history:
+        chat(history, "Trip notes", f"about {word}")
+        chat(history, "other")
+    async with kept_chat(ScriptedEngine(HELLO), size=WIDE) as stage:
+        await show_chats(stage, "other", "Trip notes")
+        await stage.pilot.press(*("space" if letter == " " else letter for letter in word), "enter")
+        await stage.until(lambda: said(stage) == ["Trip notes", f"about {word}"])
+        assert not stage.chat.sidebar.name_field.display
+    with History() as history:
+        assert [(found.title, found.pinned) for found in history.chats()] == [("other", False), ("Trip notes", False)]
+
+
+async def test_what_was_searched_for_before_makes_room_for_the_word_that_is_typed(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chat_list, "REST_SECONDS", 600)
+    with History() as history:
+        chat(history, "Trip notes")
+    async with kept_chat(ScriptedEngine(HELLO), size=WIDE) as stage:
+        panel = stage.chat.sidebar
+        await show_chats(stage, "Trip notes")
+        for word in ("trip", "plum"):
+            await stage.pilot.press(*word)
+            await stage.until(lambda sought=word: panel._drawn == panel.search.value == sought)
+            panel.list.focus()
+            await stage.until(lambda: panel.list.has_focus)
+
+
+async def test_a_letter_that_is_a_key_acts_before_any_other_key_and_says_what_it_did(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chat_list, "REST_SECONDS", 600)
+    with History() as history:
+        chat(history, "old name")
+    async with kept_chat(ScriptedEngine(HELLO), size=WIDE) as stage:
+        await show_chats(stage, "old name")
+        await stage.pilot.press("p", "down")
+        await stage.until(lambda: headings(stage) == ["Pinned"] and line(stage) == "Pinned: “old name”")
+        await stage.pilot.press("up")
+        await stage.until(lambda: "pin" in line(stage) and "“" not in line(stage))
+        await stage.pilot.press("p", "down")
+        await stage.until(lambda: headings(stage) == ["Today"] and line(stage) == "No longer pinned: “old name”")
+        await stage.pilot.press("r", "end")
+        await stage.until(lambda: stage.chat.sidebar.name_field.has_focus)
+        await stage.pilot.press("end", "x", "enter")
+        await stage.until(lambda: titles(stage) == ["old namex"] and line(stage) == "Was: “old name”")
+        assert stage.chat.sidebar.search.value == ""
+
+
+async def test_a_letter_whose_list_is_left_does_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(chat_list, "REST_SECONDS", 600)
+    with History() as history:
+        chat(history, "Trip notes")
+    async with kept_chat(ScriptedEngine(HELLO), size=WIDE) as stage:
+        await show_chats(stage, "Trip notes")
+        await stage.pilot.press("p")
+        await stage.until(lambda: stage.chat.sidebar.list._waits)
+        stage.chat.prompt.focus()
+        await stage.until(lambda: not stage.chat.sidebar.list._waits)
+    assert not recall().chat.pinned
 
 
 # --- others, and trouble

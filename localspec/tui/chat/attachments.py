@@ -78,6 +78,11 @@ def path_of(name: str) -> str:
     return str(Path(os.path.expanduser(name)))
 
 
+def is_among(path: str, others: Iterable[str]) -> bool:
+    """Whether one of these is a name of the same file. Waits for the disk."""
+    return os.path.realpath(path) in map(os.path.realpath, others)
+
+
 def meant(name: str) -> tuple[str, str]:
     """What a mention may mean: a full stop, a bracket or a quotation mark may follow it."""
     return name, name.rstrip(PUNCTUATION)

@@ -61,10 +61,11 @@ class ChatStore:
     def rename(self, chat_id: str, title: str) -> None:
         self._open().change(chat_id, title=title)
 
-    def pin(self, chat_id: str) -> None:
-        """Pins the chat, or unpins it."""
+    def pin(self, chat_id: str) -> bool:
+        """Pins the chat, or unpins it; whether it is pinned now."""
         history = self._open()
-        history.change(chat_id, pinned=not history.find_chat(chat_id).pinned)
+        history.change(chat_id, pinned=(pinned := not history.find_chat(chat_id).pinned))
+        return pinned
 
     def delete(self, *chat_ids: str) -> None:
         history = self._open()

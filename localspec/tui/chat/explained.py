@@ -27,7 +27,7 @@ CERTAIN: Final = Shown("▲ ▼", "faster, slower for certain: the interval does
 NOT_YET: Final = Shown("×–", f"not known yet: it takes {PROBES_NEEDED} rounds without a draft")
 RIBBON: Final = Shown("▁▅█ ·", "a cell a round, as high as its draft was right; · no draft")
 ACCEPTED: Final = Shown("accepted", "the share of guesses that were right")
-CONTEXT: Final = Shown("ctx", "tokens of this chat, and how many the model can read")
+CONTEXT: Final = Shown("ctx", "tokens that the model last read and wrote, and how many fit")
 PLAIN: Final = Shown("plain", "the speed without drafting: speed divided by speed-up")
 PROBES: Final = Shown("probes", "rounds without a draft, to measure the speed-up by")
 

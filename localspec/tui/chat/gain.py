@@ -44,9 +44,9 @@ def baseline(stats: Stats, probes: int) -> str:
     return f"{speed:.1f} ({probes} probes)"
 
 
-def cost(stats: Stats) -> str:
-    """Why drafting slows an answer down, though most of a draft may be accepted; "" where it does not."""
-    if stats.speedup is None or round(stats.speedup, 2) >= 1:
+def cost(stats: Stats, band: float | None) -> str:
+    """Why drafting slows an answer down, though most of a draft may be accepted; "" where that is not certain."""
+    if stats.speedup is None or round(stats.speedup, 2) >= 1 or not is_certain(stats.speedup, band):
         return ""
     brings, costs = stats.tokens_per_step, stats.tokens_per_step / stats.speedup
     takes = f"takes as long as {costs:.1f} plain ones"
@@ -58,7 +58,7 @@ def against(stats: Stats, band: float | None, probes: int) -> str:
     if not stats.speedup:
         return UNSTEADY if stats.baseline_tps else NOT_YET
     found = gain(stats.speedup, band, shows_band=True)
-    why = cost(stats) and f" {cost(stats)}."
+    why = f" {found_slow}." if (found_slow := cost(stats, band)) else ""
     measured = MEASURED.format(rounds=f"{probes} rounds")
     pace = f"{plain(stats):,.0f} tokens per second ({measured})"
     return f"{found}: {GAIN.says}. Without drafting it would be about {pace}.{why}"

@@ -40,7 +40,12 @@ CUT = "The answer was cut after max_tokens. /continue goes on."
 KEPT = "What was written is kept: {retry} asks again, /continue goes on."
 AGAIN = "{retry} asks again."
 STOPPED = "you stopped it before it began."
-LOOPS = Notice("info", "loops", "The answer repeats itself, so it was stopped.", "/continue goes on anyway.")
+LOOPS = Notice(
+    "info",
+    "loops",
+    "The answer repeats itself, so it was stopped.",
+    "{retry} tries again, /set repetition_penalty=1.1 helps, /continue goes on anyway.",
+)
 
 
 class Turns:
@@ -231,11 +236,11 @@ class Turns:
             self.state.tally.add(done)
         words = "stopped" if answer is not None and done.finish_reason == "cancelled" else "idle"
         if answer is not None:
-            await answer.finish(self.recorder.whole(done.stats))
+            await answer.finish(self.recorder.whole(done.stats), self.state.tally.meter.band)
             await self.end_turn(done.finish_reason)
         self.state.enter("idle", words)
         if loops:
-            await self.feedback.inform(LOOPS)
+            await self.feedback.inform(replace(LOOPS, hint=self.feedback.with_keys(LOOPS.hint)))
         elif utterance is not None and done.finish_reason == "length":
             self.feedback.hint(CUT)
         elif utterance is not None and done.finish_reason != "cancelled" and self.conversation.repeats(utterance):
@@ -318,7 +323,7 @@ class Turns:
         self.stop()
         if self.state.answer is not None:
             stats = replace(self.state.tally.stats, finish_reason="cancelled")
-            await self.state.answer.finish(self.recorder.whole(stats))
+            await self.state.answer.finish(self.recorder.whole(stats), self.state.tally.meter.band)
             await self.end_turn("cancelled")
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
+from asyncio import TimerHandle
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from itertools import groupby
@@ -11,7 +12,9 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 from textual.content import Content
+from textual.events import Key
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
@@ -19,11 +22,15 @@ from localspec.core.sanitize import clean
 from localspec.history import SearchHit, StoredChat
 from localspec.history.records import TextPart
 from localspec.history.text.lists import by_chat, speaker, title
+from localspec.tui.keys.key_names import keys_of
+from localspec.tui.terminal.timer import once
 from localspec.tui.themes import QUIET
 
 PINNED, TODAY, YESTERDAY, WEEK, OLDER = "Pinned", "Today", "Yesterday", "Previous 7 days", "Older"
 RUNNING, MARKED = "▸", "✓"
 MATCH = "bold underline"
+REST_SECONDS = 0.5  # after a letter that is a key, until it is no beginning of a word
+CHANGES = ("pin", "rename", "mark", "delete")
 BEFORE = 10  # letters before a match, so that the match itself is in sight
 
 
@@ -47,7 +54,8 @@ class MoreChats(Option):
 
 
 class ChatList(OptionList):
-    """The list of chats. Actions on the chat under the cursor are messages to its parent."""
+    """The list of chats. Actions on the chat under the cursor are messages to its parent; `write` is given the keys
+    that are typed into the search, and none for a letter that may be one of the list's."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "select", "Open", show=False, id="chats.open"),
@@ -65,8 +73,11 @@ class ChatList(OptionList):
             super().__init__()
             self.what, self.row = what, row
 
-    def __init__(self) -> None:
+    def __init__(self, search: Widget, write: Callable[[Sequence[Key]], None]) -> None:
         super().__init__(markup=False, compact=True, id="chat-list")
+        self._search, self._write = search, write
+        self._waits: Key | None = None  # a letter that is a key, unless a word goes on
+        self._rest: TimerHandle | None = None
 
     @property
     def row(self) -> ChatRow | None:
@@ -82,6 +93,50 @@ class ChatList(OptionList):
         near = [number for number in free if number >= (index or 0)] or free[-1:]
         chosen = free if afresh else same or near
         self.highlighted = chosen[0] if chosen else None
+
+    # --- a word, or a key
+
+    def on_key(self, event: Key) -> None:
+        if self.screen.focused is self._search:
+            is_typed = True  # it came while the focus went there
+        elif event.is_printable:
+            is_typed = self._waits is not None or not self._acts_at_once(event)
+        else:
+            is_typed = False
+            self._act()
+        if is_typed:
+            event.stop()
+            self._type(event)
+
+    def on_blur(self) -> None:
+        self._forget()
+
+    def _acts_at_once(self, event: Key) -> bool:
+        """No search begins with a blank; and what changes nothing need not wait."""
+        return event.key in self.screen.active_bindings and (event.character == " " or not self._change(event.key))
+
+    def _change(self, key: str) -> str:
+        return next((what for what in CHANGES if key in keys_of(self, f"chats.{what}")), "")
+
+    def _type(self, event: Key) -> None:
+        before = self._forget()
+        if before is None and self.screen.focused is self and self._change(event.key):
+            self._waits = event
+            self._rest = once(self, REST_SECONDS, self._act)
+            self._write([])
+        else:
+            self._write([event] if before is None else [before, event])
+
+    def _act(self) -> None:
+        """The letter was a key."""
+        if (waited := self._forget()) is not None:
+            self.action_want(self._change(waited.key))
+
+    def _forget(self) -> Key | None:
+        if self._rest is not None:
+            self._rest.cancel()
+        waited, self._waits, self._rest = self._waits, None, None
+        return waited
 
     def action_want(self, what: str) -> None:
         self.post_message(self.Wanted(what, self.row))

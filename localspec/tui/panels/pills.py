@@ -1,7 +1,9 @@
-"""A message's attachments as one short piece each: their text would bury the message. Knows no files."""
+"""A message's attachments as one short piece each: their text would bury the message. Reads no files."""
 
 from __future__ import annotations
 
+import os
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import ClassVar
 
@@ -40,11 +42,16 @@ def pills(attachments: Iterable[Attachment], chosen: int | None = None) -> Conte
 
 
 def newest(attachments: Iterable[Attachment]) -> tuple[Attachment, ...]:
-    """The last version of each file, where its first one stood; every paste."""
+    """The last version of each file, where its first one stood, and once where it has several names; every paste."""
     kept: dict[str | int, Attachment] = {}
     for number, one in enumerate(attachments):
         kept[number if one.path is None else one.path] = one
-    return tuple(kept.values())
+    named = Counter(one.text for one in kept.values() if one.path is not None)
+    found: dict[object, Attachment] = {}
+    for key, one in kept.items():
+        is_alone = one.path is None or named[one.text] == 1
+        found[key if is_alone else (os.path.realpath(one.path or ""), one.text)] = one
+    return tuple(found.values())
 
 
 class Chips(Static):

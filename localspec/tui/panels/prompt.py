@@ -23,6 +23,7 @@ from localspec.tui.chat.attachments import (
     file_named,
     from_file,
     from_paste,
+    is_among,
     just_mentioned,
     left_out,
     mentioned,
@@ -251,18 +252,23 @@ class Prompt(TextArea, inherit_bindings=False):
         """A file is detached with its mention, and attached again with it."""
         before, self._mentioned = self._mentioned, paths_mentioned(self.text)
         for one in self.pills.attachments:
-            if one.path in before - self._mentioned:
+            if one.path in before - self._mentioned and not is_among(one.path, self._mentioned):
                 self.pills.detach(one)
                 self._dropped[one.path or ""] = one
         for path in self._mentioned & self._dropped.keys():
             self.pills.add(self._dropped.pop(path))
-        self.pills.removed &= self._mentioned
+        self._forget_removed()
 
     def forget_mentions(self) -> None:
         """The text is another: what is attached belongs to it."""
         self._mentioned = paths_mentioned(self.text)
-        self.pills.removed &= self._mentioned
+        self._forget_removed()
         self._dropped.clear()
+
+    def _forget_removed(self) -> None:
+        """What the text does not mention any more, under no name, may come again."""
+        unnamed = {path for path in self.pills.removed - self._mentioned if not is_among(path, self._mentioned)}
+        self.pills.removed -= unnamed
 
     def leave_out(self, paths: Set[str]) -> None:
         """Keeps these files away, though the text mentions them."""
@@ -287,7 +293,8 @@ class Prompt(TextArea, inherit_bindings=False):
         try:
             for each in names:
                 file = each if typed else await in_daemon(partial(file_named, each))
-                if file is None or (not typed and path_of(file) in self.pills.removed):
+                removed = tuple(self.pills.removed) if not typed else ()
+                if file is None or (removed and await in_daemon(partial(is_among, path_of(file), removed))):
                     continue
                 found = await in_daemon(partial(from_file, file))
                 if typed or found.path in paths_mentioned(self.text):

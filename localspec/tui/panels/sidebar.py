@@ -29,6 +29,7 @@ from localspec.tui.keys.key_names import keys_of, with_keys
 from localspec.tui.panels.chat_list import ChatList, ChatRow, MoreChats, Signs, found, listed
 from localspec.tui.panels.field import LONGEST, Field
 from localspec.tui.panels.speed_panel import LEAST_WIDTH, WIDE
+from localspec.tui.terminal.bound_keys import runs_binding
 from localspec.tui.terminal.timer import once
 
 PAGE = 200  # chats read at first, and again as many when the cursor comes to the last
@@ -37,6 +38,7 @@ KEYS = (
     "{chats.open} open · {chats.search} search · {chats.pin} pin · {chats.rename} rename · {chats.mark} mark · "
     "{chats.delete} delete"
 )
+PINNED, UNPINNED, RENAMED = "Pinned: “{}”", "No longer pinned: “{}”", "Was: “{}”"
 MOST_NAMED = 3
 NO_CHATS = "There are no chats yet."
 NO_HITS = "No messages match."
@@ -73,7 +75,7 @@ class Sidebar(Vertical):
         self.store = store
         self.border_title = "Chats"
         self.search = Field(placeholder="Search…", compact=True, max_length=LONGEST, id="chat-search")
-        self.list = ChatList()
+        self.list = ChatList(self.search, self._write)
         self.name_field = Field(compact=True, id="chat-name")
         self.line = Static(markup=False, id="chat-line")
         self.running: str | None = None
@@ -83,7 +85,8 @@ class Sidebar(Vertical):
         self._drawn: str | None = None  # the search whose rows are drawn
         self._marked: dict[str, str] = {}  # titles, by id
         self._to_delete: set[str] = set()
-        self._renamed = ""
+        self._renamed: ChatRow | None = None
+        self._done = ""  # what was changed, until the next key
         self._rest: TimerHandle | None = None
 
     def compose(self) -> ComposeResult:
@@ -185,7 +188,7 @@ class Sidebar(Vertical):
     def _draw(self, rows: Sequence[Option], query: str, sentence: str) -> None:
         self.list.fill(rows, afresh=query != self._drawn or not self.has_focus_within)
         self._drawn, self._to_delete = query, set()
-        self.say(sentence)
+        self.say(sentence or self._done)
 
     def _listed(self, _: str) -> list[Option]:
         chats = self.store.chats(self._limit + 1)
@@ -258,6 +261,29 @@ class Sidebar(Vertical):
         """Any other key than Delete, such as a letter of a word, is no yes."""
         if event.key not in keys_of(self, "chats.delete"):
             self._keep()
+        self._has_read()
+
+    def _has_read(self) -> None:
+        """A key was pressed: what was done has been read."""
+        if self._done:
+            self._done = ""
+            self.say("")
+
+    def _write(self, keys: Sequence[Key]) -> None:
+        """Types these into the search, which begins anew where the list had the focus."""
+        self._keep()
+        self._has_read()
+        if keys and self.screen.focused is self.list:
+            self.search.value = ""
+            self.screen.set_focus(self.search)  # now: what is typed next is in its queue already
+        for key in keys:
+            self.search.call_later(self._type, key)  # after the focus, which selects what is there
+
+    async def _type(self, key: Key) -> None:
+        if not key.is_printable:
+            await runs_binding(self.search, key.key)
+        elif key.character:
+            self.search.insert_text_at_cursor(key.character)
 
     def _keep(self) -> None:
         """Deletes nothing after all, where that was asked about."""
@@ -266,7 +292,7 @@ class Sidebar(Vertical):
             self.say("")
 
     def _pin(self, row: ChatRow) -> None:
-        self.change(partial(self.store.pin, row.chat_id))
+        self.change(lambda: (PINNED if self.store.pin(row.chat_id) else UNPINNED).format(title(row.title)))
 
     def _mark(self, row: ChatRow) -> None:
         """Marks the chat, or takes the mark away, and goes on to the next."""
@@ -291,29 +317,30 @@ class Sidebar(Vertical):
             self.say(f"{with_keys(self, 'Press {chats.delete} again')} to delete {named} for good.")
 
     def _ask_name(self, row: ChatRow) -> None:
-        self._renamed = row.chat_id
+        self._renamed = row
         self.name_field.value = name = one_line(row.title)
         self.name_field.max_length = max(LONGEST, len(name))  # else nothing could be taken from a longer one
         self.name_field.display = True
         self.name_field.focus()
 
-    def _rename(self, title: str) -> None:
+    def _rename(self, name: str) -> None:
         self._stop_renaming()
-        if title:
-            self.change(partial(self.store.rename, self._renamed, title))
+        if name and (row := self._renamed) is not None:
+            self.change(partial(self.store.rename, row.chat_id, name), RENAMED.format(title(row.title)))
 
     def _stop_renaming(self) -> None:
         self.name_field.display = False
         self.list.focus()
 
     @work(group="changes")
-    async def change(self, step: Callable[[], object]) -> None:
-        """Do this in a thread, then draw what has come of it."""
+    async def change(self, step: Callable[[], str | None], done: str = "") -> None:
+        """Do this in a thread, then draw what has come of it, and say so: `done`, or what the step returns."""
         try:
-            await asyncio.to_thread(step)
+            sentence = await asyncio.to_thread(step)
         except LocalspecError as fault:
             self.say(str(fault))
         else:
+            self._done = sentence or done
             self.read()
 
 

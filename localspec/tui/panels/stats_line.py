@@ -29,14 +29,15 @@ ENDINGS: dict[FinishReason, str] = {
 }
 
 
-def summary(stats: Stats) -> str:
-    """The line below an answer: what the header does not say. A word comes first where it did not end by itself."""
+def summary(stats: Stats, band: float | None = None) -> str:
+    """The line below an answer: what the header does not say. A word comes first where it did not end by itself. `band`
+    is the speed-up's, of which nothing is said without one."""
     unusual = [words] if (words := ending(stats)) else []
     length = (
         f"{stats.predicted_n:,} token{'' if stats.predicted_n == 1 else 's'}" if counts(stats) else "tokens not counted"
     )
     drafts = [speculation(stats)] if is_served(stats) else accepted(stats)
-    return " · ".join([*unusual, length, *first_token(stats), *drafts, *filter(None, [cost(stats)])])
+    return " · ".join([*unusual, length, *first_token(stats), *drafts, *filter(None, [cost(stats, band)])])
 
 
 def counts(stats: Stats) -> bool:

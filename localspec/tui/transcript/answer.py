@@ -115,9 +115,10 @@ class Answer(Pile, Vertical):
     def follow_rounds(self) -> None:
         self._ribbon.follow()
 
-    async def finish(self, stats: Stats) -> None:
+    async def finish(self, stats: Stats, band: float | None = None) -> None:
+        """`band` is the speed-up's."""
         await self.end()
-        self.close(summary(stats), "-stopped" if stats.finish_reason == "cancelled" else "-done")
+        self.close(summary(stats, band), "-stopped" if stats.finish_reason == "cancelled" else "-done")
 
     async def fail(self, sentence: str) -> None:
         """Ends a failed answer: its text stays, and the reason is shown below it."""
