@@ -13,7 +13,7 @@ from tests.support.scripted_engine import ScriptedEngine, answer, step
 pytestmark = pytest.mark.heavy
 
 LINE = "I am a robot.\n"
-WAYS_OUT = "Ctrl+R tries again, /set repetition_penalty=1.1 helps, /continue goes on anyway."
+WAYS_OUT = "Ctrl+R tries again, /set repetition_penalty=1.1 helps, Alt+C goes on anyway."
 STOPPED = f"The answer repeats itself, so it was stopped. {WAYS_OUT}"
 SIZE = (139, 30)  # its line is whole, and the chats are not there
 

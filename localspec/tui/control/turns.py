@@ -44,7 +44,7 @@ LOOPS = Notice(
     "info",
     "loops",
     "The answer repeats itself, so it was stopped.",
-    "{retry} tries again, /set repetition_penalty=1.1 helps, /continue goes on anyway.",
+    "{retry} tries again, /set repetition_penalty=1.1 helps, {continue} goes on anyway.",
 )
 
 
