@@ -318,7 +318,7 @@ def test_a_disk_that_refuses_an_export_is_a_sentence_and_leaves_no_file(
     told = sentence(localspec("export", tale.chat_id, "-o", str(file)), code)
     assert str(file) in told
     assert words in told
-    assert "ame another FILE." in told
+    assert "another FILE." in told
     assert [each.name for each in tmp_path.glob("tale*")] == []
 
 
