@@ -1,6 +1,7 @@
 """Code that grows at its end, in leaves of a screen each: only the last leaf is styled and laid out again.
 
-Buys 0.22 of a core, and a whole one while code is written (docs/textual.md).
+Bought 0.22 of a core while code was drawn in every frame; now it is there for the mark where a line goes on
+(docs/textual.md).
 """
 
 from __future__ import annotations
