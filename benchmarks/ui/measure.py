@@ -73,6 +73,12 @@ class Program:
         line, _, self.heard = self.heard.partition(b"\n")
         return FIGURES.decode(line)
 
+    def forget(self) -> None:
+        """Drops lines that nobody waits for: an answer is told again where it is saved again."""
+        while select([self.pipe], [], [], 0)[0] and os.read(self.pipe, 1 << 16):
+            pass
+        self.heard = b""
+
 
 @dataclass(slots=True)
 class Progress:
@@ -193,6 +199,7 @@ def behind_downloads(chat: Program) -> Played:
 
 def ask(chat: Program) -> float:
     """Sends the question; returns when."""
+    chat.forget()
     chat.terminal.type(QUESTION)
     sleep(BETWEEN_KEYS)
     began = monotonic()
