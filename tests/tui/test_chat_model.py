@@ -106,19 +106,24 @@ async def test_a_model_that_is_gone_is_a_sentence_and_so_is_one_that_the_user_na
         assert sum("goes on with" in note.text for note in stage.chat.transcript.query(Note)) == 0, "another chat's"
 
 
+async def asks_what_is_too_long(stage: Stage, chat: str) -> None:
+    """In another model's chat, which goes on with the present one."""
+    await stage.ready()
+    await opens(stage, chat)
+    await stage.sees("A chat with other")
+    await stage.pilot.press("escape")
+    await stage.until(lambda: stage.app.screen is stage.chat)
+    await stage.send("what about it?")
+    await stage.until(lambda: isinstance(stage.app.screen, Overflow))
+
+
 @pytest.mark.slow
 async def test_a_question_that_is_too_long_may_be_asked_of_the_chats_own_model(other: Path):
     chat = held(str(other), "long")
     too_long = Failure("context_overflow", "The prompt is 300 tokens and the context holds 64.", "", 5, 1, 300)
     engines = ScriptedEngine([too_long], opening=[SMALL]), ScriptedEngine(HELLO)
     async with kept_chat(*engines, tuning=guide()) as stage:
-        await stage.ready()
-        await opens(stage, chat)
-        await stage.sees("A chat with other")
-        await stage.pilot.press("escape")
-        await stage.until(lambda: stage.app.screen is stage.chat)
-        await stage.send("what about it?")
-        await stage.until(lambda: isinstance(stage.app.screen, Overflow))
+        await asks_what_is_too_long(stage, chat)
         await stage.sees("m  Load other, this chat's own model")
         await stage.pilot.press("m")
         await stage.until(lambda: len(stage.engines) == 2)
@@ -134,13 +139,7 @@ async def test_a_question_that_is_too_long_leaves_the_chat_for_a_new_one_and_the
     chat = held(str(other), "long")
     too_long = Failure("context_overflow", "The prompt is 500 tokens and the context holds 64.", "", 5, 1, 500)
     async with kept_chat(ScriptedEngine([too_long], HELLO, opening=[SMALL]), tuning=guide()) as stage:
-        await stage.ready()
-        await opens(stage, chat)
-        await stage.sees("A chat with other")
-        await stage.pilot.press("escape")
-        await stage.until(lambda: stage.app.screen is stage.chat)
-        await stage.send("what about it?")
-        await stage.until(lambda: isinstance(stage.app.screen, Overflow))
+        await asks_what_is_too_long(stage, chat)
         await stage.pilot.press("n")
         await stage.sees("Bye.", "what about it?", "idle")
     assert models() == {"long": str(other), "what about it?": "guide"}
@@ -153,13 +152,7 @@ async def test_where_the_own_model_does_not_hold_it_either_it_is_not_offered(oth
     chat = held(str(other), "longer")
     too_long = Failure("context_overflow", "The prompt is 500 tokens and the context holds 64.", "", 5, 1, 500)
     async with kept_chat(ScriptedEngine([too_long], opening=[SMALL]), tuning=guide()) as stage:
-        await stage.ready()
-        await opens(stage, chat)
-        await stage.sees("A chat with other")
-        await stage.pilot.press("escape")
-        await stage.until(lambda: stage.app.screen is stage.chat)
-        await stage.send("what about it?")
-        await stage.until(lambda: isinstance(stage.app.screen, Overflow))
+        await asks_what_is_too_long(stage, chat)
         assert "own model" not in stage.seen
         await stage.pilot.press("m")
         assert isinstance(stage.app.screen, Overflow)
