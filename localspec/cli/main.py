@@ -99,10 +99,10 @@ def chat(
     from localspec import history as chats
     from localspec.cli.download.missing_model import own_model_named, pull_if_missing
     from localspec.cli.remote_chat import chat_with, named_remote, refuse_local, remote_tuning
+    from localspec.cli.wrong_draft import checked_load
     from localspec.config.reading import read
     from localspec.models.catalog import Catalog
     from localspec.models.model_paths import require_model
-    from localspec.runtime.draft_choice import check
     from localspec.tui import app
     from localspec.tui.control import tuning
 
@@ -125,7 +125,7 @@ def chat(
         require_model(model)
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
     notice = tuned.begin_chat(given["preset"], past)
-    check(tuned.load)
+    tuned.load = checked_load(tuned.load, tuned.now.title)
     if past is not None and model == past.chat.model_key:
         tuned.begin_draft(past)
     kept = settings.chat.history and not no_history
