@@ -11,6 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from time import thread_time
 
 from benchmarks.pieces.cuts import take_out
@@ -88,7 +89,7 @@ class Played(TimedChat):
     async def write(self) -> None:
         """The next frame; its cost is known when the one after it begins."""
         self.began = thread_time()
-        tokens = [token for token, _ in zip(self.tokens, range(TOKENS_A_FRAME), strict=False)]
+        tokens = list(islice(self.tokens, TOKENS_A_FRAME))
         if not tokens:
             os.write(self.fd, f"{json.dumps(self.taken)}\n".encode())
             return
