@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from weakref import WeakSet
 
@@ -19,14 +20,26 @@ from localspec.engine.passes import Batched, Pass, PassResult, alone
 from localspec.engine.pieces import LEAST_READ, PromptPieces
 from localspec.engine.protocols import Forward, Sized
 
+Result = PassResult | Exception
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """What is left of a pass that a task waits for. `results`: those of all its passes, None until there is one."""
+
+    task: greenlet
+    left: Pass
+    results: list[Result | None]
+    index: int
+
 
 class Batch:
     """The tasks of one target, whose decoders `join`, the target's own first. It belongs to one thread."""
 
     def __init__(self) -> None:
-        self._new: list[tuple[greenlet, PassResult | Exception | None]] = []
-        self._ready: list[tuple[greenlet, PassResult | Exception | None]] = []
-        self._waiting: list[tuple[greenlet, Pass]] = []
+        self._new: list[tuple[greenlet, list[Result] | None]] = []
+        self._ready: list[tuple[greenlet, list[Result] | None]] = []
+        self._waiting: list[Waiting] = []
         self._decoders: WeakSet[Batched] = WeakSet()  # a drafter that is dropped frees its memory
         self._weights: Sized | None = None  # the target's
         self._pieces: defaultdict[int, PromptPieces] = defaultdict(PromptPieces)  # by weights
@@ -40,19 +53,20 @@ class Batch:
 
     def __len__(self) -> int:
         """How many tasks there are."""
-        return len(self._new) + len(self._ready) + len(self._waiting)
+        return len(self._new) + len(self._ready) + len({id(one.task) for one in self._waiting})
 
     @property
     def others(self) -> int:
         """Rows that other tasks have in the next whole forward: those they ask for already, or one; none while their
         drafters read a prompt."""
-        asked = [self._is_drafting(one) if self._is_draft(one) else len(one) for _, one in self._waiting]
+        waiting = [one.left for one in self._waiting]
+        asked = [self._is_drafting(one) if self._is_draft(one) else len(one) for one in waiting]
         return sum(asked) + len(self._new) + len(self._ready)
 
     @property
     def is_reading(self) -> bool:
         """Whether a prompt is being read, in pieces beside others that write."""
-        return any(self._is_prompt(one) for _, one in self._waiting)
+        return any(self._is_prompt(one.left) for one in self._waiting)
 
     def start(self, work: Callable[[], object]) -> None:
         """Begins a task at the next step, which raises what the task does not catch."""
@@ -61,47 +75,51 @@ class Batch:
     def step(self) -> bool:
         """Runs every task to its next forward, and computes what waits. False where no task is left."""
         self._run_tasks()
-        drafts = [(task, one) for task, one in self._waiting if self._is_drafting(one)]
+        drafts = [(one, one.left) for one in self._waiting if self._is_drafting(one.left)]
         chosen = drafts or self._shared_out()  # verify forwards wait until everybody has drafted
         for some in groups(chosen):
             started = perf_counter()
             results = attempt([one for _, one in some])
             if not drafts:
                 self._measure([one for _, one in some], perf_counter() - started)
-            for (task, one), result in zip(some, results, strict=True):
-                self._take(task, one, result)
+            for (waiting, one), result in zip(some, results, strict=True):
+                self._take(waiting, len(one), result)
         return bool(self)
 
     def close(self) -> None:
         """Ends all tasks where they wait; their decoders compute alone again."""
-        for task, _ in (*self._new, *self._ready, *self._waiting):
-            if task:  # one that has begun
+        tasks = [task for task, _ in (*self._new, *self._ready)]
+        for task in (*tasks, *[one.task for one in self._waiting]):
+            if task:  # one that has begun, and not ended
                 task.throw()
         self._new, self._ready, self._waiting = [], [], []
         for decoder in self._decoders:
             decoder.compute = alone
 
-    def compute(self, one: Pass) -> PassResult:
-        """Waits until the pass is computed; outside of a task it is computed at once."""
+    def compute(self, passes: Sequence[Pass]) -> Sequence[PassResult]:
+        """Waits until the passes are computed, each of another decoder; outside of a task they are computed at once."""
         task = getcurrent()
         if task.parent is None:
             started = perf_counter()
-            result = alone(one)
-            if not self._is_drafting(one):
-                self._measure((one,), perf_counter() - started)
-            return result
-        self._waiting.append((task, one))
+            computed = alone(passes)
+            if not self._is_drafting(passes[0]):
+                self._measure(passes, perf_counter() - started)
+            return computed
+        results: list[Result | None] = [None] * len(passes)
+        self._waiting.extend(Waiting(task, one, results, index) for index, one in enumerate(passes))
         return task.parent.switch()  # type: ignore[no-any-return]
 
     def _run_tasks(self) -> None:
         """New ones go first: the others then know that a prompt is read before they choose their drafts."""
         while self._new or self._ready:
-            task, result = (self._new or self._ready).pop(0)
+            task, results = (self._new or self._ready).pop(0)
             task.parent = getcurrent()
-            if isinstance(result, Exception):
-                task.throw(result)
+            if results is None:
+                task.switch()
+            elif fault := next((one for one in results if isinstance(one, Exception)), None):
+                task.throw(fault)
             else:
-                task.switch(*(() if result is None else (result,)))
+                task.switch(results)
 
     def _is_draft(self, one: Pass) -> bool:
         return one.early or one.decoder.weights is not self._weights
@@ -113,21 +131,21 @@ class Batch:
     def _is_drafting(self, one: Pass) -> bool:
         return self._is_draft(one) and not self._is_prompt(one)
 
-    def _shared_out(self) -> list[tuple[greenlet, Pass]]:
+    def _shared_out(self) -> list[tuple[Waiting, Pass]]:
         """Returns what waits, prompts cut to what a step may take of them: little while others write."""
-        prompts = [one for _, one in self._waiting if self._is_prompt(one)]
+        prompts = [one.left for one in self._waiting if self._is_prompt(one.left)]
         if not prompts or len(self._waiting) == 1:
-            return list(self._waiting)
+            return [(one, one.left) for one in self._waiting]
         readers = Counter(id(one.decoder.weights) for one in prompts)
         shares = {weights: max(self._most(weights, readers) // count, 1) for weights, count in readers.items()}
         return [
-            (task, one.first(shares[id(one.decoder.weights)]) if self._is_prompt(one) else one)
-            for task, one in self._waiting
+            (one, one.left.first(shares[id(one.left.decoder.weights)]) if self._is_prompt(one.left) else one.left)
+            for one in self._waiting
         ]
 
     def _most(self, weights: int, readers: Counter[int]) -> int:
         """Rows of prompts that these weights may read in a step; a drafter has the time that the target leaves."""
-        writing = [len(one) for _, one in self._waiting if not self._is_prompt(one)]
+        writing = [len(one.left) for one in self._waiting if not self._is_prompt(one.left)]
         if not writing:
             return PREFILL_CHUNK
         if weights == id(self._weights):
@@ -144,30 +162,31 @@ class Batch:
         pieces = self._pieces[id(passes[0].decoder.weights)]
         pieces.observe(max(seconds, 1e-9), read=read, writers=writers, drafted=rows - read - writers)
 
-    def _take(self, task: greenlet, part: Pass, result: PassResult | Exception) -> None:
-        """A task goes on with its result, or waits for the rest of its pass."""
-        index = [waiting for waiting, _ in self._waiting].index(task)
-        _, whole = self._waiting[index]
-        if len(part) < len(whole) and not isinstance(result, Exception):
-            self._waiting[index] = (task, whole.behind(len(part)))
-        else:
-            del self._waiting[index]
-            self._ready.append((task, result))
+    def _take(self, waiting: Waiting, rows: int, result: Result) -> None:
+        """A task goes on with the results of its passes, or waits for the rest of one."""
+        if rows < len(waiting.left) and not isinstance(result, Exception):
+            waiting.left = waiting.left.behind(rows)
+            return
+        self._waiting.remove(waiting)
+        waiting.results[waiting.index] = result
+        results = [one for one in waiting.results if one is not None]
+        if len(results) == len(waiting.results):
+            self._ready.append((waiting.task, results))
 
 
-def groups(waiting: Sequence[tuple[greenlet, Pass]]) -> Iterator[list[tuple[greenlet, Pass]]]:
+def groups(chosen: Sequence[tuple[Waiting, Pass]]) -> Iterator[list[tuple[Waiting, Pass]]]:
     """Yields what can be computed as one: of the same weights, through the same layers, from the same exit. A short
     head is its decoder's own."""
-    found: dict[tuple[int, int, int, int], list[tuple[greenlet, Pass]]] = {}
-    leaves = [one.exit_states.layer for _, one in waiting if one.exit_states is not None]
-    for task, one in waiting:
+    found: dict[tuple[int, int, int, int], list[tuple[Waiting, Pass]]] = {}
+    leaves = [one.exit_states.layer for _, one in chosen if one.exit_states is not None]
+    for waiting, one in chosen:
         leave = one.exit_states.layer if one.exit_states is not None else (leaves or [0])[0]
         key = (id(one.decoder.weights), one.last, leave, id(one.decoder) if one.short else 0)
-        found.setdefault(key, []).append((task, one))
+        found.setdefault(key, []).append((waiting, one))
     yield from found.values()
 
 
-def attempt(passes: Sequence[Pass]) -> Sequence[PassResult | Exception]:
+def attempt(passes: Sequence[Pass]) -> Sequence[Result]:
     """Computes the passes as one; where that fails, each by itself, so that one's fault is its own."""
     try:
         return passes[0].decoder.together(passes)

@@ -90,10 +90,11 @@ class BeamCaches:
             decoder.cache.take(target.cache, 0, self.prompt)
 
     def forward(self, ids: Sequence[int], texts: Sequence[tuple[int, ...]]) -> Tensor:
-        """One row for each of the first views, in one forward: logits [ids, vocab]. Each then holds its text."""
+        """One row for each of the first views, in one forward, which those of other answers may share: logits
+        [ids, vocab]. Each then holds its text."""
         rows, last = self.decoders[: len(ids)], self.target.arch.num_layers
         before = rows[0].bytes_read
-        found = self.target.together(
+        found = self.target.compute(
             [Pass(view, torch.tensor([id]), view.length, last) for view, id in zip(rows, ids, strict=True)]
         )
         self.target.bytes_read += rows[0].bytes_read - before

@@ -114,7 +114,7 @@ class Decoder:
         self.arch = arch
         self.weights = weights
         self.cache = cache
-        self.compute: Callable[[Pass], PassResult] = alone
+        self.compute: Callable[[Sequence[Pass]], Sequence[PassResult]] = alone
         self.bytes_read = 0  # weight bytes that forwards had to load: bandwidth use is this over time
         self.device, self.dtype = weights.norm.device, weights.norm.dtype
         wide = torch.promote_types(self.dtype, torch.float32)  # angles and norms are never computed in 16 bits
@@ -159,14 +159,14 @@ class Decoder:
         """
         rows, last = ids.shape[0], self.arch.num_layers
         unread = rows - 1 if last_only else 0
-        _, logits = self.compute(Pass(self, ids, self.length, last, exit_states, unread, short=short))
+        [(_, logits)] = self.compute([Pass(self, ids, self.length, last, exit_states, unread, short=short)])
         self.cache.length += rows
         return logits
 
     def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, hidden], before the norm, and the
         logits read there, [rows, vocab] or of the shortlist. Keys and values are written; the counter does not move."""
-        return self.compute(Pass(self, ids, position, exit_layer, short=short, early=True))
+        return self.compute([Pass(self, ids, position, exit_layer, short=short, early=True)])[0]
 
     def beside(self) -> Decoder:
         """Makes another decoder of the same weights, with an empty cache of its own."""

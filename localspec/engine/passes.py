@@ -56,7 +56,7 @@ class Batched(Layered, Protocol):
     @property
     def cache(self) -> Positions: ...
 
-    compute: Callable[[Pass], PassResult]
+    compute: Callable[[Sequence[Pass]], Sequence[PassResult]]
     bytes_read: int
 
     def beside(self) -> Batched:
@@ -73,6 +73,6 @@ def can_batch(decoder: Resident) -> TypeGuard[Batched]:
     return hasattr(decoder, "together")
 
 
-def alone(one: Pass) -> PassResult:
-    """Computes one pass by itself."""
-    return one.decoder.together((one,))[0]
+def alone(passes: Sequence[Pass]) -> Sequence[PassResult]:
+    """Computes these passes as one, without those of others."""
+    return passes[0].decoder.together(passes)

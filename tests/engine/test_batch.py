@@ -13,6 +13,7 @@ from torch import Tensor
 
 from localspec.core.errors import Cancelled, EngineError
 from localspec.engine.batch import Batch
+from localspec.engine.beams import beam_search
 from localspec.engine.cpu.decoder import PackedDecoder
 from localspec.engine.decode import decode
 from localspec.engine.decoder import Decoder
@@ -132,6 +133,71 @@ def test_drafters_of_every_kind_write_beside_each_other(kind: str):
     target, small = KINDS[kind](seed=1), KINDS[kind](seed=2, num_hidden_layers=1)
     requests = some_requests(8, 12, ("off", "look-up", "early exit", "model", "mixed"))
     assert texts_together(requests, target, small) == texts_alone(requests, target, small)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_beams_are_rows_of_the_forward_that_others_write_in(kind: str):
+    """Two searches and two answers, none of which waits for another to end."""
+    target, batch = KINDS[kind](seed=1), Batch()
+    prompts = [[3, 1, 4], [1, 5], [9, 2, 6], [5, 3, 5, 8]]
+
+    def work(view: Batched, prompt: list[int], beams: int) -> list[int]:
+        session = Session(view, NoDrafter())
+        session.begin(make_sampler(Sampling(), greedy_draft=False))
+        for _ in session.prefill(prompt):
+            pass
+        rounds = (
+            beam_search(session, view, Sampling(), beams=beams, max_tokens=12)
+            if beams > 1
+            else decode(session, Constant(0), max_tokens=12)
+        )
+        return [token for done in rounds for token in done.tokens]
+
+    asked = list(zip(prompts, (3, 1, 4, 1), strict=True))
+    alone = [work(target.beside(), prompt, beams) for prompt, beams in asked]
+    together, rows = [list[int]() for _ in asked], list[int]()
+    for index, (prompt, beams) in enumerate(asked):
+        view = target.beside()
+        batch.join(view)
+        batch.start(lambda i=index, v=view, p=prompt, b=beams: together[i].extend(work(v, p, b)))  # type: ignore[misc]
+    while batch.step():
+        rows.append(batch.last.rows if batch.last else 0)
+    assert together == alone
+    assert max(rows) == 3 + 1 + 4 + 1
+    assert len(rows) < 12 + 6, "as many forwards as one of them takes, and its prompt"
+
+
+def test_a_search_that_fails_or_is_ended_harms_no_other():
+    target, batch = tiny_decoder(seed=1), Batch()
+    views, faults, text = [target.beside() for _ in range(3)], list[str](), list[int]()
+    for view in views:
+        batch.join(view)
+
+    def search(view: Batched, cancelled: Callable[[], bool]) -> None:
+        session = Session(view, NoDrafter())
+        session.begin(make_sampler(Sampling(), greedy_draft=False), cancelled=cancelled)
+        try:
+            for _ in session.prefill([3, 1, 4]):
+                pass
+            list(beam_search(session, view, Sampling(), beams=3, max_tokens=30))
+        except (Cancelled, EngineError) as fault:
+            faults.append(fault.code)
+        finally:
+            faults.append("cleaned up")
+
+    checks = iter(range(100))
+    batch.start(lambda: search(views[0], lambda: next(checks) > 8))
+    batch.start(lambda: search(views[1], lambda: False))
+    batch.start(lambda: text.extend(written(Asked([5, 6], 20), views[2], views[2])))
+    for _ in range(15):
+        batch.step()
+    assert faults == ["cancelled", "cleaned up"]
+    assert len(batch) == 2
+    batch.close()
+    assert faults == ["cancelled", "cleaned up", "cleaned up"]
+    whole = list(written(Asked([5, 6], 20), target, target))
+    assert text == whole[: len(text)] != []
+    assert list(written(Asked([5, 6], 20), views[2], views[2])) == whole
 
 
 def test_long_prompts_are_read_in_pieces_while_others_write():

@@ -37,7 +37,7 @@ class Clocked:
     def __init__(self, name: str) -> None:
         self.weights = self
         self.num_bytes = 0
-        self.compute: Callable[[Pass], PassResult] = alone
+        self.compute: Callable[[Sequence[Pass]], Sequence[PassResult]] = alone
         self.now = 0.0  # ms
         self.streams, (self.alone, self.beside) = STREAMS[name], ROWS[name]
         self.slower: Callable[[int], float] = lambda _: 1.0  # by the number of the forward
@@ -77,15 +77,15 @@ class Scene:
     def write(self, times: list[float]) -> None:
         while not self.is_over:
             rows = 1 if self.batch.is_reading else 1 + self.drafts
-            self.decoder.compute(Pass(self.decoder, torch.arange(rows), 0, 1))
+            self.decoder.compute([Pass(self.decoder, torch.arange(rows), 0, 1)])
             times.append(self.decoder.now)
 
     def read(self) -> None:
         came, self.begun = self.decoder.now, len(self.decoder.forwards)
         for start in range(0, PROMPT - 1, PREFILL_CHUNK):
             rows = min(PREFILL_CHUNK, PROMPT - 1 - start)
-            self.decoder.compute(Pass(self.decoder, torch.arange(rows), start, 1, unread=rows - 1))
-        self.decoder.compute(Pass(self.decoder, torch.arange(1), PROMPT - 1, 1))
+            self.decoder.compute([Pass(self.decoder, torch.arange(rows), start, 1, unread=rows - 1)])
+        self.decoder.compute([Pass(self.decoder, torch.arange(1), PROMPT - 1, 1)])
         self.first = self.decoder.now - came
 
     def played(self) -> Scene:

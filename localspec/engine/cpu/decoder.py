@@ -30,7 +30,7 @@ class PackedDecoder:
         self.cache = PackedCache(model.arch, model.context)
         self.device = torch.device("cpu")
         self.bytes_read = 0
-        self.compute: Callable[[Pass], PassResult] = alone
+        self.compute: Callable[[Sequence[Pass]], Sequence[PassResult]] = alone
         self._shared = SharedShortlist(self.device, partial(shortened, model.weights.head))
 
     @property
@@ -75,14 +75,14 @@ class PackedDecoder:
         """
         rows, last = ids.shape[0], self.arch.num_layers
         unread = rows - 1 if last_only else 0
-        _, logits = self.compute(Pass(self, ids, self.length, last, exit_states, unread, short=short))
+        [(_, logits)] = self.compute([Pass(self, ids, self.length, last, exit_states, unread, short=short)])
         self.cache.length += rows
         return logits
 
     def early(self, ids: Tensor, exit_layer: int, position: int, *, short: bool = False) -> tuple[Tensor, Tensor]:
         """ids [rows] through layers 0..exit_layer - 1 at `position`: states [rows, padded hidden], and the logits read
         there, of all words or of the shortlist. Keys and values are written; the counter does not move."""
-        return self.compute(Pass(self, ids, position, exit_layer, short=short, early=True))
+        return self.compute([Pass(self, ids, position, exit_layer, short=short, early=True)])[0]
 
     def beside(self) -> PackedDecoder:
         """Makes another decoder of the same weights, with an empty cache of its own."""
