@@ -98,7 +98,7 @@ def test_every_program_in_the_pages_is_one_and_every_one_of_benchmarks_is_listed
         for page in PAGES
         if page.name not in {"measurements-archive.md", "CHANGELOG.md", "DECISIONS.md"}
         for module in re.findall(
-            r"python3? -m ((?:benchmarks|training|tests|localspec)[.\w]*)", page.read_text(encoding="utf-8")
+            r"python3?\s-m\s((?:benchmarks|training|tests|localspec)[.\w]*)", page.read_text(encoding="utf-8")
         )
     }
     assert [module for module in named if not is_program(module)] == []
