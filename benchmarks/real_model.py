@@ -21,9 +21,9 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks.contenders import LOOKUP, Llama, transformers
 from benchmarks.llama_cpp.server import servers
 from benchmarks.models import SMOLLM2
-from benchmarks.peers import LOOKUP, Llama, transformers
 from benchmarks.program import Arguments, run, show
 from localspec.bench.measure import Contender, interleave, names, open_targets, ours, report
 from localspec.bench.progress import Tell, shares

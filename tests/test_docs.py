@@ -92,6 +92,28 @@ def test_every_command_in_the_pages_exists():
     assert named <= set(cli.commands)
 
 
+def test_every_program_in_the_pages_is_one_and_every_one_of_benchmarks_is_listed():
+    named = {
+        module
+        for page in PAGES
+        if page.name not in {"measurements-archive.md", "CHANGELOG.md", "DECISIONS.md"}
+        for module in re.findall(
+            r"python3?\s-m\s((?:benchmarks|training|tests|localspec)[.\w]*)", page.read_text(encoding="utf-8")
+        )
+    }
+    assert [module for module in named if not is_program(module)] == []
+    files = [*ROOT.glob("benchmarks/*.py"), *(file.parent for file in ROOT.glob("benchmarks/*/__main__.py"))]
+    programs = {module for file in files if is_program(module := f"benchmarks.{file.stem}")}
+    assert len(programs) > 15
+    assert programs <= named
+
+
+def is_program(module: str) -> bool:
+    path = ROOT / module.replace(".", "/")
+    file = path.with_suffix(".py")
+    return (path / "__main__.py").is_file() or (file.is_file() and "__main__" in file.read_text(encoding="utf-8"))
+
+
 def test_the_exit_codes_are_those_of_the_errors():
     table = {int(code) for code in re.findall(r"^\| (\d+) \|", text("docs/cli.md"), re.MULTILINE)}
     raised = {

@@ -1,4 +1,4 @@
-"""benchmarks/real_model.py: its prompts, its drafters, its tables, and its peers on small stand-ins."""
+"""benchmarks/real_model.py: its prompts, its drafters, its tables, and its contenders on small stand-ins."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import peers, real_model
+from benchmarks import contenders, real_model
 from benchmarks.program import run
 from localspec.bench.prompts import KINDS, PROMPTS
 from localspec.bench.report import PLAIN, BenchReport, TimedRun, Way, kind_table
@@ -108,7 +108,7 @@ def test_a_peer_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch):
     def missing() -> str:
         raise UsageError("llama.cpp cannot be measured here (none).", hint="Try: pip install x")
 
-    monkeypatch.setattr(peers, "require", missing)
+    monkeypatch.setattr(contenders, "require", missing)
     found = real_model.installed(opened(), Path("m.gguf"), lambda _: None)
     assert found == (None, ["llama.cpp cannot be measured here (none). Try: pip install x"])
 
@@ -152,29 +152,29 @@ def opened(*end: int) -> Any:
 
 
 @pytest.fixture
-def llama(monkeypatch: pytest.MonkeyPatch) -> peers.LlamaCpp:
-    monkeypatch.setattr(peers, "Context", Counting)
-    return peers.LlamaCpp(opened(9), None, None, flash=False, threads=2)
+def llama(monkeypatch: pytest.MonkeyPatch) -> contenders.LlamaCpp:
+    monkeypatch.setattr(contenders, "Context", Counting)
+    return contenders.LlamaCpp(opened(9), None, None, flash=False, threads=2)
 
 
-def test_llama_cpp_writes_greedily_until_the_end_of_a_turn(llama: peers.LlamaCpp):
+def test_llama_cpp_writes_greedily_until_the_end_of_a_turn(llama: contenders.LlamaCpp):
     assert llama.answer("four", 20).ids == (5, 6, 7, 8, 9)
     assert llama.answer("four", 3).ids == (5, 6, 7), "and forgets between answers"
 
 
-def test_llama_cpp_reads_nothing_that_no_answer_needs(llama: peers.LlamaCpp):
+def test_llama_cpp_reads_nothing_that_no_answer_needs(llama: contenders.LlamaCpp):
     """A forward for the prompt, and one for every token but the last."""
     llama.answer("four", 3)
     assert llama.context.read_ids == [1, 2, 4, 5, 6]  # type: ignore[attr-defined]
 
 
-def test_llama_cpp_is_a_row_of_its_own_format(llama: peers.LlamaCpp):
+def test_llama_cpp_is_a_row_of_its_own_format(llama: contenders.LlamaCpp):
     assert llama.way == Way("llama.cpp plain", "0", "Q4_1", PLAIN, "llama.cpp", 2)
 
 
-def by_lookup(*steps: int) -> peers.LlamaCpp:
+def by_lookup(*steps: int) -> contenders.LlamaCpp:
     """Drafts tokens this much above the last one."""
-    return peers.LlamaCpp(
+    return contenders.LlamaCpp(
         opened(9), None, None, flash=False, threads=2, propose=lambda ids: [ids[-1] + step for step in steps], length=4
     )
 
@@ -218,8 +218,8 @@ def test_llama_cpp_is_measured_plain_and_by_the_look_up_of_its_library(monkeypat
         ("load", lambda *_: "model"),
         ("import_module", found.__getitem__),
     ):
-        monkeypatch.setattr(peers, name, stand_in)
-    llama = peers.Llama(opened(9), Path("m.gguf"))
+        monkeypatch.setattr(contenders, name, stand_in)
+    llama = contenders.Llama(opened(9), Path("m.gguf"))
     plain, *lookups = llama.contenders
     assert [one.way.name for one in llama.contenders] == [
         "llama.cpp plain",
@@ -236,10 +236,10 @@ def test_llama_cpp_is_measured_plain_and_by_the_look_up_of_its_library(monkeypat
 
 
 def test_transformers_is_measured_plain_and_by_look_up_in_each_format(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(peers, "GgufCheckpoints", lambda _: None)
-    monkeypatch.setattr(peers, "modes", lambda *_: (PeerMode(PLAIN, PLAIN, "0"), PeerMode("found", "look-up")))
-    monkeypatch.setattr(peers, "best", lambda make, counts: make(threads=counts[0]))
-    found = peers.transformers(SimpleNamespace(target=SimpleNamespace(device="cpu")))  # type: ignore[arg-type]
+    monkeypatch.setattr(contenders, "GgufCheckpoints", lambda _: None)
+    monkeypatch.setattr(contenders, "modes", lambda *_: (PeerMode(PLAIN, PLAIN, "0"), PeerMode("found", "look-up")))
+    monkeypatch.setattr(contenders, "best", lambda make, counts: make(threads=counts[0]))
+    found = contenders.transformers(SimpleNamespace(target=SimpleNamespace(device="cpu")))  # type: ignore[arg-type]
     assert [(one.way.kind, one.way.quant) for one in found] == [
         (PLAIN, "fp32"),
         ("look-up", "fp32"),

@@ -21,8 +21,9 @@ PROMPT, WRITTEN = 730, 60  # tokens: of the late prompt, and of each other befor
 PROMISED = 100.0  # ms that nobody waits longer than
 LATE = 3.0  # times as long as alone: the first token at most
 
-# Milliseconds, of docs/measurements.md, "How fast are many answers at once?": a step of so many streams without drafts,
-# and a prompt's row alone (from the first tokens beside seven streams) and beside others (from steps of 16 rows).
+# Milliseconds, of docs/measurements.md, "How fast are many answers at once?", and without VNNI of its archive: a step
+# of so many streams without drafts, and a prompt's row alone (from the first tokens beside seven streams) and beside
+# others (from steps of 16 rows).
 STREAMS = {  # the sixteenth costs what the eighth adds
     "135M int8 without VNNI": {1: 14.5, 2: 21.3, 4: 28.2, 8: 43.8, 16: 75.0},
     "1B int8": {1: 63.7, 2: 64.7, 4: 96.2, 8: 165.0},
