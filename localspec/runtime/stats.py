@@ -7,8 +7,8 @@ Knows nothing about clocks, engines or screens.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from itertools import zip_longest
 from math import hypot
 from statistics import fmean, median, stdev, variance
@@ -18,11 +18,10 @@ import msgspec
 
 from localspec.core.events import AnyEvent, Done, DrafterSums, Event, Prefill, Ready, Stats, Step
 from localspec.core.server_speculation import SERVER, UNREPORTED
+from localspec.runtime.plain_rounds import OUTLIER, PlainRounds, steady, student_95
 
 PROBES_NEEDED = 10  # in a mean of fewer a single one decides: the screen shows ×–
 MEDIAN_OF = 3  # rounds, at least
-PROBES_KEPT = 24  # enough for a steady mean, few enough to follow a machine that changes speed
-OUTLIER = 3.0
 BELIEVED = 1.2  # of the most that a speed-up can be
 RATES = (
     "predicted_per_second",
@@ -35,18 +34,11 @@ RATES = (
 )
 
 
-def steady(times: Iterable[float]) -> list[float]:
-    """The times under three times their median."""
-    kept = list(times)
-    limit = OUTLIER * median(kept)
-    return [t for t in kept if t <= limit]
-
-
-def steady_mean(times: Iterable[float]) -> float:
+def steady_mean(times: Sequence[float]) -> float:
     return fmean(steady(times))
 
 
-def spread_of_sum(times: Iterable[float], usual: float = 0.0) -> float:
+def spread_of_sum(times: Sequence[float], usual: float = 0.0) -> float:
     """Standard deviation of the sum of steady times; one time alone spreads by its `usual` share."""
     kept = steady(times)
     return (len(kept) * variance(kept)) ** 0.5 if len(kept) > 1 else usual * sum(kept)
@@ -58,34 +50,31 @@ def usual_spread(times: Sequence[float]) -> float | None:
     return stdev(kept) / fmean(kept) if len(kept) > 1 else None
 
 
-def student_95(count: int) -> float:
-    """How many standard errors make a 95 % interval of a mean of `count` >= 3 (Cornish and Fisher's expansion)."""
-    freedom = count - 1
-    return 1.96 + 2.37 / freedom + 2.82 / freedom**2 + 2.56 / freedom**3
-
-
 class SpeedMeter:
     """Compares the cost of rounds without a draft, kept across turns, with this generation's rounds."""
 
     def __init__(self) -> None:
-        self.plain_ms: deque[float] = deque(maxlen=PROBES_KEPT)
+        self.plain = PlainRounds()
         self.restart()
 
     def restart(self) -> None:
         """A new generation: its rounds are forgotten, the plain ones' times are not."""
+        self.plain.restart()
         self.times: defaultdict[int, list[float]] = defaultdict(list)
         self.tokens = 0
 
     def observe(self, *, drafted: int, tokens: int, milliseconds: float) -> None:
         if drafted == 0:
-            self.plain_ms.append(milliseconds)
+            self.plain.add(milliseconds)
+        else:
+            self.plain.pass_over(tokens)
         self.times[drafted].append(milliseconds)
         self.tokens += tokens
 
     @property
     def baseline_ms(self) -> float | None:
         """Mean time of a plain round of this start; None until it means something."""
-        return steady_mean(self.plain_ms) if len(self.plain_ms) >= PROBES_NEEDED else None
+        return steady_mean(self.plain.latest) if len(self.plain.latest) >= PROBES_NEEDED else None
 
     @property
     def speedup(self) -> float | None:
@@ -128,28 +117,20 @@ class SpeedMeter:
         return student_95(count) * hypot(*(spread_of_sum(t, usual) for t in self.times.values())) / spent
 
     @property
-    def _compared(self) -> Collection[float]:
-        """The plain rounds that stand for all of this generation: its own where it has plenty, since they saw the same
-        changes of the machine's speed as the others did, else the latest of any."""
-        own = self.times.get(0, [])
-        return own if len(own) > PROBES_KEPT else self.plain_ms
-
-    @property
     def _ratio(self) -> float | None:
         if self.baseline_ms is None or not self.times:
             return None
         if not any(self.times):  # no round had a draft: whatever the times say, nothing was sped up
             return 1.0
         spent = sum(len(times) * self._round_ms(drafted) for drafted, times in self.times.items())
-        return self.tokens * steady_mean(self._compared) / spent if spent else None
+        return self.tokens * self.plain.level()[0] / spent if spent else None
 
     @property
     def _share_of_band(self) -> float | None:
         if not self._ratio or not any(self.times):
             return None
-        plain = steady(self._compared)
-        of_plain = student_95(len(plain)) * spread_of_sum(plain) / sum(plain)
-        return hypot(of_plain, self.share_of_spread(stdev(plain) / fmean(plain)))
+        _, of_plain = self.plain.level()
+        return hypot(of_plain, self.share_of_spread(usual_spread(self.plain.latest) or 0.0))
 
     def _round_ms(self, drafted: int) -> float:
         """Mean time of rounds with so long a draft. One or two such rounds are no median to know a hiccup by: rounds

@@ -31,8 +31,8 @@ from localspec.core.events import (
     Waiting,
 )
 from localspec.engine.protocols import Policy, Round
+from localspec.runtime.plain_rounds import KEPT
 from localspec.runtime.stats import (
-    PROBES_KEPT,
     PROBES_NEEDED,
     SpeedMeter,
     Tally,
@@ -183,7 +183,7 @@ def test_times_that_spread_as_wide_as_the_figure_give_none():
 def test_few_drafted_rounds_say_nothing_for_certain_and_many_do():
     """Rounds of two lengths, of which a few are no measure of how their times spread."""
     meter = SpeedMeter()
-    for milliseconds in (8.0, 12.0) * (PROBES_KEPT // 2):
+    for milliseconds in (8.0, 12.0) * (KEPT // 2):
         observe(meter, 0, 1, milliseconds)
     meter.restart()
     for times, certain in ((1, False), (30, True)):
@@ -201,7 +201,7 @@ def test_more_than_a_rounds_tokens_is_no_speed_up_but_a_machine_that_changed_spe
     meter.restart()
     observe(meter, 4, 3, 20.0, times=20)
     assert (meter.speedup, meter.band) == (None, None)
-    observe(meter, 0, 1, 18.0, times=PROBES_KEPT)
+    observe(meter, 0, 1, 18.0, times=KEPT)
     meter.restart()
     observe(meter, 4, 3, 20.0, times=20)
     assert meter.speedup == pytest.approx(3 * 18 / 20)

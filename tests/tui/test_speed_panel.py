@@ -12,7 +12,8 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 
 from localspec.core.events import DrafterSums, Stats, Step
-from localspec.runtime.stats import SpeedMeter, student_95
+from localspec.runtime.plain_rounds import student_95
+from localspec.runtime.stats import SpeedMeter
 from localspec.tui.panels.speed_panel import LABEL, Fold, SpeedPanel, SpeedReading, panel, shown, sparkline
 from tests.support.scripted_engine import READY, step
 

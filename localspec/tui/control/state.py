@@ -196,7 +196,7 @@ class ChatState:
     def reading(self) -> SpeedReading:
         """The figures for the header and the speed panel, which reads them when it is drawn."""
         meter, device = self.tally.meter, self.model.device if self.model else ""
-        known = self.status.stats, meter.band, len(meter.plain_ms), self.rounds
+        known = self.status.stats, meter.band, len(meter.plain.latest), self.rounds
         return SpeedReading(*known, self.spec, device, self.device_bytes, self.rounds_before)
 
     @property
