@@ -34,7 +34,7 @@ class PlainRounds:
 
     def restart(self) -> None:
         """A new answer begins."""
-        if self.times:
+        if any(self.times):
             self.before.append(fmean(steady(self.times)))
         self.times, self.drafted = [], [0]
 
@@ -54,7 +54,8 @@ class PlainRounds:
         own = self._own()
         if own is None:
             kept = steady(self.latest)
-            return fmean(kept), student_95(len(kept)) * stdev(kept) / len(kept) ** 0.5 / fmean(kept)
+            mean = fmean(kept)
+            return mean, student_95(len(kept)) * stdev(kept) / len(kept) ** 0.5 / mean if mean else 0.0
         if len(self.before) < ANSWERS[0]:
             return own
         (mean, unsure), usual = own, fmean(self.before)

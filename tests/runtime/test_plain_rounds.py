@@ -89,6 +89,15 @@ def test_a_hiccup_is_no_plain_round():
     assert rounds.level()[0] < 16
 
 
+def test_a_clock_that_stands_still_gives_no_figure_and_no_crash():
+    meter = SpeedMeter()
+    for _ in range(3):
+        for drafted in (0, 0, 0, 0, 3):
+            meter.observe(drafted=drafted, tokens=1 + drafted, milliseconds=float(drafted))
+        assert not meter.speedup
+        meter.restart()
+
+
 def test_what_the_answers_before_took_counts_where_the_machine_is_steady():
     """One slow round alone says little beside five answers that took the same."""
     rounds = PlainRounds()
