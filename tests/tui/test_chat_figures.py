@@ -88,8 +88,8 @@ def test_a_stop_text_that_ended_an_answer_is_named():
 
 
 def test_a_speed_up_below_one_beside_a_high_acceptance_says_why_where_the_figure_is():
-    """Nearly all drafts accepted, and slower: what a step takes says why."""
-    reason = "×0.83, not faster: a step brings 3.4 tokens, but takes as long as 4.1 plain ones"
+    """Nearly all drafts accepted, and slower: what a round takes says why."""
+    reason = "×0.83, not faster: a round brings 3.4 tokens, but takes as long as 4.1 plain ones"
     slow = changed(speedup=0.83, draft_n_accepted=418, draft_n_rejected=22)
     assert summary(slow, 0.06).endswith(f"95 % of 440 drafted accepted · {reason}")
     assert against(slow, 0.06, 12).endswith(f"(measured in 12 rounds without a draft). {reason}.")
