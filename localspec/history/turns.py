@@ -94,7 +94,7 @@ class Shortened(Record, frozen=True):
     """What to do when the context is full, and how many of the oldest turns are left out of it."""
 
     when_full: WhenFull | None
-    untold: int
+    turns_left_out: int
 
 
 class Titled(Record, frozen=True):
@@ -262,7 +262,7 @@ class TurnWriter:
             case Instructed():
                 history.change(chat_id, system=update.system)
             case Shortened():
-                history.change(chat_id, when_full=update.when_full, untold=update.untold)
+                history.change(chat_id, when_full=update.when_full, turns_left_out=update.turns_left_out)
             case Titled():
                 self._title(history, chat_id, update)
 

@@ -95,7 +95,7 @@ class ChatModel:
     # --- the program was started with another model
 
     def start(self) -> None:
-        """What the user named is loaded; that it is another is said when it is there."""
+        """Loads what the user named; that it is another than the chat's is shown once it is loaded."""
         self.unreported = bool(self.other)
 
     async def welcome(self) -> None:

@@ -93,7 +93,7 @@ class Turns:
             await self.ask_next()
 
     async def show_branch(self) -> None:
-        """Its end, and what is said there from now on."""
+        """Shows the branch's end, and follows it."""
         await self.transcript.show(self.conversation.branch)
         self.transcript.anchor()
         self.state.show_figures()
@@ -286,7 +286,7 @@ class Turns:
             self.state.lose_drafter()
 
     async def end_turn(self, reason: FinishReason, fault: str = "") -> bool:
-        """Remembers what was said; the next turn may begin. False for an answer that never began: it is no version
+        """Keeps the answer; the next turn may begin. False for an answer that never began: it is no version
         beside others, and what was there before it is shown again. `fault`: the sentence of the error that ended it."""
         state, made = self.state, self.recorder.end(self.state.tally.stats, reason, fault)
         utterance, answer = state.utterance, state.answer
