@@ -33,6 +33,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError of these kinds: t
 ENGINE_STOPPED = "The engine stopped."  # an EngineDied whose process is gone
 UPDATE = "Update localspec: git pull in its clone, then make chat, or pip install . again."  # it is on no registry
 REPEAT = "Download the model again, or choose another."  # the hint for a model's broken files
+CHOOSE_ANOTHER = "Choose another model."  # the hint for a model that localspec cannot run
+NO_ANSWER = "There is no answer to continue."
 
 
 class LocalspecError(Exception):
