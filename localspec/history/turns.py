@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from localspec.history.store import History
 
 OWN = 1 << 48  # no history gets that far
-ENDED_FIRST = "the program ended first, or is still at it elsewhere."  # unless another reason comes
+# Unless another reason comes.
+ENDED_FIRST = "localspec ended before it was answered, or still answers it in another terminal."
 NEXT_ANEW = "Your next message starts a new chat."
 ANEW = Notice("info", "history_anew", "This chat was deleted elsewhere; your last message starts a new one.")
 
