@@ -1,7 +1,7 @@
 """Measures look-up on a shape: recorded answers of SmolLM2 are forced on random weights, plain and with `auto`.
 
-Every forward runs; what it would have said is replaced by the recorded token. Kinds weigh alike. An answer is then
-written once more with its own text as another branch. Prints Markdown.
+Every forward runs; the token that it would have chosen is replaced by the recorded one. Kinds weigh alike. An answer
+is then written once more with its own text as another branch. Prints Markdown.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ INVOCATIONS = (
     "history search why --json",
     "history show {chat}",
     "history export {chat} --format json",
-    "history export nobody",
+    "history export no-such-chat",
     "history rm {chat}",
     "pull",
     "ls --json",

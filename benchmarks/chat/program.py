@@ -43,7 +43,7 @@ PIECE = 1000  # characters that a text no person writes comes in
 PROSE = "Drafts are **checked** in one pass, and what is wrong is thrown away, so that the text `stays` the same.\n\n"
 LIST = "".join(f"- item {i} of a list, with `code` in it\n" for i in range(6)) + "\n"
 SAID = PROSE + LIST
-MEGABYTE = "".join(f"Paragraph {i} goes on for a while, in words that nobody reads.\n\n" for i in range(16_000))
+MEGABYTE = "".join(f"Paragraph {i} goes on for a while, in words that no one reads.\n\n" for i in range(16_000))
 HEAVY = {"a reply of a megabyte": MEGABYTE, **DEEP}
 
 

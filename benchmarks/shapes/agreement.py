@@ -191,7 +191,7 @@ def writers(
 
 
 class Writes(Protocol):
-    """Whoever writes a text a turn."""
+    """Writes a text a turn."""
 
     def write(self, turn: int) -> Writing: ...
 

@@ -206,7 +206,7 @@ class Bench:
         return [kind for kind in self.decoders if kind in FOUR_BIT and len(self.theirs) > 1]
 
     def as_theirs(self, kind: ListedFormat, source: StateDictSource) -> Ours:
-        """Ours with the head in 16 bits, as theirs is."""
+        """Our decoder with the head in 16 bits, as transformers has it."""
         decoder, threads = self.decoders[kind], self.torch_threads(kind)
         assert isinstance(decoder, Decoder)
         kept = with_head_kept(decoder, source, kind)

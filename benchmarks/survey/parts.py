@@ -103,7 +103,7 @@ def texts(survey: Survey, **asked: object) -> str:
 
 
 def early_exit(survey: Survey) -> str:
-    """Ours beside transformers', where every draft is right."""
+    """Our early exit beside transformers', where every draft is right."""
     shape = SHAPES[survey.shape]
     dense: ListedFormat = "bf16"
     quantised: ListedFormat = "int8" if survey.device == "cpu" else "nf4"

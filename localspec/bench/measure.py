@@ -150,8 +150,8 @@ def open_targets(
 def gather(
     targets: Sequence[OpenTarget], load: LoadRequest, against: str | None, tell: Tell = silent
 ) -> tuple[list[Contender], list[str]]:
-    """Ours in every format, then the peer's; and sentences about drafters that the user did not name and that cannot
-    draft here."""
+    """Our contenders in every format, then the peer's; and sentences about drafters that the user did not name and that
+    cannot draft here."""
     ways = [(opened, usable(opened, load.draft)) for opened in targets]
     contenders: list[Contender] = []
     refused: list[str] = []

@@ -126,7 +126,7 @@ class Transformers:
         self.trial_seconds = inf
 
     def answer(self, question: str, max_tokens: int) -> TimedRun:
-        """Ours may have torch's threads set to another count."""
+        """Runs with its own count of torch's threads; our engine may have set another."""
         before = torch.get_num_threads()
         torch.set_num_threads(self.way.threads)
         try:

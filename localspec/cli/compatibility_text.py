@@ -12,7 +12,6 @@ from localspec.hub.records import FitFound
 from localspec.loading.fit_text import parts_table
 from localspec.runtime.pairs import DrafterCandidate, PairVerdict
 
-UNITS = ": memory in GB"
 REMARKS = {
     "padding": " vLLM needs use_heterogeneous_vocab.",
     "controls-differ": " Few drafts are accepted; the text stays correct.",
@@ -21,11 +20,11 @@ REMARKS = {
 
 
 def fit_text(found: FitFound) -> str:
-    """A row for each format: what it takes, part by part, in GB, and whether it fits."""
+    """A row for each format: what it takes, part by part, and whether it fits."""
     report = found.report
     beside = f" with {one_line(report.drafter)}" if report.drafter else ""
     read = f" (not downloaded: {size_words(found.bytes_read)} of headers were read)" if found.bytes_read else ""
-    return f"{one_line(report.name)}{beside}{read}{UNITS}\n{parts_table(report)}"
+    return f"{one_line(report.name)}{beside}{read}: memory in each weight format\n{parts_table(report)}"
 
 
 def verdict_text(verdict: PairVerdict) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LIMIT = click.IntRange(1, 1_000_000)
 FORMATS = ["md", "json", "jsonl", "openai"]  # those of localspec.history, which --help must not import
-FORMAT_HELP = "md to read, json or jsonl with every branch and step, openai for training.  [default: md]"
+FORMAT_HELP = "md to read, json or jsonl with every branch and round, openai for training.  [default: md]"
 FILE = click.Path(path_type=Path)
 
 

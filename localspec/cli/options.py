@@ -37,7 +37,7 @@ DEVICE_HELP = "auto, cpu, cuda, cuda:N, or offload (most layers in main memory; 
 THRESHOLD_HELP = "GPU int8: multiply inputs larger than T in 16 bits; 0 turns it off.  [default: 6]"
 SAVE_HELP = f"Cache quantised weights on disk ({BY_BITSANDBYTES}), so the next start loads them directly."
 DRAFT_QUANT_HELP = "Weight format of the draft model.  [default: same as the target, if supported]"
-FOLDING_HELP = "Give guide what you type as it is (capitals, typos, sums), with all earlier turns."
+FOLDING_HELP = "Do not correct what you type to guide (capitals, typos, sums) or leave out earlier turns."
 PARALLEL_HELP = (
     "Answers written at once, each with a context of its own in memory: auto (up to 4, if they fit), or a number."
 )

@@ -16,7 +16,7 @@ REPORT = (
 
 
 def verify(load: LoadRequest, *, prompts: int, max_tokens: int, as_json: bool) -> int:
-    """Prints the proof; Divergence where drafted text is not plain text, EngineError where a drafter failed."""
+    """Prints the proof; Divergence where drafting changed the text, EngineError where a drafter failed."""
     with ProgressBar() as bar:
         found = prove(load, num_prompts=prompts, max_tokens=max_tokens, tell=bar.show)
     if as_json:
@@ -30,7 +30,7 @@ def verify(load: LoadRequest, *, prompts: int, max_tokens: int, as_json: bool) -
 def refuse(found: Proof) -> None:
     if found.diverged:
         names = ", ".join(row.drafter for row in found.diverged)
-        raise Divergence(f"Drafted text is not plain text with {names}.", hint=REPORT)
+        raise Divergence(f"Drafting with {names} changed the text.", hint=REPORT)
     if found.failed:
         names = ", ".join(row.drafter for row in found.failed)
-        raise EngineError(f"Nothing is proven of a drafter that failed: {names}.", hint="See the table above.")
+        raise EngineError(f"Not verified, because drafting failed: {names}.", hint="See the table above.")

@@ -57,7 +57,7 @@ def find(as_json: bool) -> None:
     from localspec.remote.discovery import PORTS, look
 
     found = look()
-    looked = f"Looked at ports {', '.join(map(str, PORTS))}. At another: localspec remote probe http://127.0.0.1:PORT"
+    looked = f"Tried ports {', '.join(map(str, PORTS))}. For another: localspec remote probe http://127.0.0.1:PORT"
     if as_json:
         print_records([remote_text.record(url, server) for url, server in found])
     elif found:

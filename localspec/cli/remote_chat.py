@@ -24,7 +24,7 @@ def named_remote(model: str | None, server: str | None, key_env: str | None, kep
     catalog = Catalog.load()
     if server is None and name not in catalog.remotes and not name.startswith(SCHEMES):
         if key_env:
-            raise UsageError("--key-env goes with a server.", hint="Name it: --server URL")
+            raise UsageError("--key-env is for a server, and none is named.", hint="Name one: --server URL")
         return None
     from localspec.remote.names import remote_of
 

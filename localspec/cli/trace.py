@@ -105,7 +105,7 @@ def parse(line: bytes, number: int, file: Path) -> TraceLine:
     except (msgspec.DecodeError, UnicodeDecodeError) as fault:
         raise no_trace(file, f"line {number} is not a record") from fault
     if isinstance(found, TraceHead) != (number == 1):
-        raise no_trace(file, "its first line is not the head" if number == 1 else f"line {number} is another head")
+        raise no_trace(file, "its first line does not begin one" if number == 1 else f"line {number} begins another")
     return found
 
 

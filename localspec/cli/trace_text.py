@@ -18,7 +18,7 @@ from localspec.engine.drafters.table import kind_name
 
 WIDTH, INDENT = 80, 8
 WORDS: dict[Outcome, str] = {"accepted": "accepted", "rejected": "rejected", "ignored": "not tested"}
-ENDS = {"stop": "the answer was complete", "length": "it had as many tokens as were asked for"}
+ENDS = {"stop": "the answer was complete", "length": "it reached max_tokens, the limit that was set"}
 ENDS |= {"context": "the context was full", "cancelled": "it was stopped", "error": "of an error"}
 
 

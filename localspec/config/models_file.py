@@ -73,7 +73,7 @@ def check_writable(file: Path) -> None:
     nearest = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
     if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
         raise UsageError(
-            f"{file} cannot be written: {nearest} takes no new files.",
+            f"{file} cannot be written: you may not create files in {nearest}.",
             hint="Set LOCALSPEC_CONFIG_DIR to another folder.",
         )
 
@@ -116,7 +116,10 @@ def remove_models(keys: Collection[str]) -> None:
     text = tomlkit.dumps(document)
     left = tomlkit.parse(text).unwrap()
     if stuck := [key for key in keys if key in left.get("models", {})]:
-        raise UsageError(f"{file} names '{stuck[0]}' in a way that is not changed here.", hint="Edit the file.")
+        raise UsageError(
+            f"localspec cannot remove '{stuck[0]}' from {file}: it is not written as [models.{stuck[0]}].",
+            hint="Delete it with an editor.",
+        )
     check(left, file, ", ".join(keys))
     save(file, text)
 

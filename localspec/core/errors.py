@@ -8,7 +8,7 @@ LocalspecError
 ├── DoesNotFit            5  memory or disk
 ├── ContextOverflow       5  the conversation is longer than the context
 ├── IncompatiblePair      6  the drafter does not speak the target's tokens
-├── Divergence            6  drafted text is not plain text
+├── Divergence            6  drafting changed the text
 ├── PullError             7  the network, or bytes that are not what was promised
 │   └── HubAway           7  the hub cannot be reached, is silent or has a fault of its own
 ├── RemoteError           7  a server cannot be reached, or sends no valid answer
@@ -33,6 +33,8 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # an OSError of these kinds: t
 ENGINE_STOPPED = "The engine stopped."  # an EngineDied whose process is gone
 UPDATE = "Update localspec: git pull in its clone, then make chat, or pip install . again."  # it is on no registry
 REPEAT = "Download the model again, or choose another."  # the hint for a model's broken files
+CHOOSE_ANOTHER = "Choose another model."  # the hint for a model that localspec cannot run
+NO_ANSWER = "There is no answer to continue."
 
 
 class LocalspecError(Exception):
@@ -106,7 +108,7 @@ class IncompatiblePair(LocalspecError):
 
 
 class Divergence(LocalspecError):
-    """`localspec verify` found drafted text that is not plain text: a bug of localspec's. The user reports it, and
+    """`localspec verify` found that drafting changed the text: a bug of localspec's. The user reports it, and
     drafts with another drafter or none."""
 
     code, exit_code = "divergence", 6

@@ -90,7 +90,7 @@ class ModelCard(Record, frozen=True):
 
     @property
     def is_offloaded(self) -> bool:
-        """Whether layers are read from elsewhere for every step; `device` then names both."""
+        """Whether layers are read from elsewhere for every round; `device` then names both."""
         return " and " in self.device
 
 

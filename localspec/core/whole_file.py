@@ -55,7 +55,7 @@ def create(file: Path) -> FileIO:
 def cannot_be_written(file: Path) -> Iterator[None]:
     """Turns the faults of writing a file that the user named into sentences."""
     if "\0" in str(file):
-        raise UsageError("A file's name has no NUL.", hint="Choose another FILE.")
+        raise UsageError("A file's name cannot contain a null character.", hint="Choose another FILE.")
     try:
         yield
     except BrokenPipeError:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.core.errors import REPEAT, CheckpointError
+from localspec.core.errors import CHOOSE_ANOTHER, REPEAT, CheckpointError
 from localspec.core.families import FAMILIES
 from localspec.models.named_fields import is_named
 from localspec.models.prequantised.config import read_rules
@@ -75,7 +75,6 @@ AT_DEFAULT: dict[str, Any] = {"hidden_act": "silu", "partial_rotary_factor": 1.0
 NOTHING: tuple[Any, ...] = (None, False, {}, [])  # values that ask for nothing
 GIB = 1 << 30
 LAYER_TYPES = ("full_attention", "sliding_attention")
-ELSE = "Choose another model."
 LEFT_OUT: dict[str, dict[str, Any]] = {  # transformers' defaults, where they differ by family
     "llama": {"max_position_embeddings": 2048},
     "mistral": {"max_position_embeddings": 131072, "num_key_value_heads": 8, "sliding_window": 4096},
@@ -181,22 +180,24 @@ def read_arch(config: Config) -> Arch:
 def refuse_unknown(config: Config, family: str) -> None:
     for name, value in config.items():
         if name in AT_DEFAULT and value != AT_DEFAULT[name]:
-            raise CheckpointError(f"config.json asks for {shown(name, value)}, which localspec cannot run.", hint=ELSE)
+            raise CheckpointError(
+                f"config.json asks for {shown(name, value)}, which localspec cannot run.", hint=CHOOSE_ANOTHER
+            )
         if name in READ | NEUTRAL or name in AT_DEFAULT or value in NOTHING:
             continue
         if is_named(family, name):
             message = f"config.json has a field that transformers reads and localspec does not: {shown(name, value)}."
-            raise CheckpointError(message, hint=ELSE)
+            raise CheckpointError(message, hint=CHOOSE_ANOTHER)
         log.debug("config.json has %s, which is not read", shown(name, value))
 
 
 def refuse_odd_heads(heads: int, kv_heads: int, head_dim: int) -> None:
     if heads % kv_heads:
         message = f"config.json has {heads} heads, which do not divide into {kv_heads} key-value heads."
-        raise CheckpointError(message, hint=ELSE)
+        raise CheckpointError(message, hint=CHOOSE_ANOTHER)
     if head_dim % 2:
         message = f"config.json describes heads of {head_dim} channels; rotary embeddings need an even number."
-        raise CheckpointError(message, hint=ELSE)
+        raise CheckpointError(message, hint=CHOOSE_ANOTHER)
 
 
 def shown(name: str, value: Any) -> str:
@@ -233,10 +234,10 @@ def read_rope(config: Config) -> tuple[tuple[str, Any], ...]:
     fields.setdefault("rope_theta", config.get("rope_theta") or 10000.0)
     if fields["rope_type"] not in ROPE_TYPES:
         kind = shown("rope_type", fields["rope_type"])
-        raise CheckpointError(f"config.json asks for {kind}, which localspec cannot run.", hint=ELSE)
+        raise CheckpointError(f"config.json asks for {kind}, which localspec cannot run.", hint=CHOOSE_ANOTHER)
     if fields.get("partial_rotary_factor", 1.0) != 1.0:
         message = "config.json asks for partial rotary embeddings, which localspec cannot run."
-        raise CheckpointError(message, hint=ELSE)
+        raise CheckpointError(message, hint=CHOOSE_ANOTHER)
     return tuple(sorted((name, freeze(value)) for name, value in fields.items()))
 
 

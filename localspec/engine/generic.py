@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicCache
 
-from localspec.core.errors import CheckpointError
-from localspec.engine.arch import ELSE
+from localspec.core.errors import CHOOSE_ANOTHER, CheckpointError
 from localspec.engine.generic_arch import GenericArch
 from localspec.engine.linear import Linear
 from localspec.engine.protocols import ExitStates
@@ -228,7 +227,7 @@ def fix_frequencies(model: Any, context: int) -> None:
             module.rope_type = "default"
         elif isinstance(kinds, dict) and any(map(moves, kinds.values())):
             message = "config.json asks for rope that changes with the length in some layers only."
-            raise CheckpointError(message, hint=ELSE)
+            raise CheckpointError(message, hint=CHOOSE_ANOTHER)
 
 
 def moves(kind: str) -> bool:

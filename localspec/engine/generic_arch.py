@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from localspec.core.errors import CheckpointError
+from localspec.core.errors import CHOOSE_ANOTHER, CheckpointError
 from localspec.core.families import FAMILIES
 from localspec.core.weight_formats import FLOATS, SMALLEST_ANYWHERE
-from localspec.engine.arch import ELSE, Arch, Config, read_arch, size
+from localspec.engine.arch import Arch, Config, read_arch, size
 from localspec.models.prequantised.stored_format import is_gptq, method_of, refuse_mlx, stored_format
 
 # Keys and values are cached by position, so tokens can be rolled back.
@@ -102,7 +102,7 @@ def refuse_other_heads(config: Config) -> None:
     """Refuses models whose head does not predict tokens, e.g. reward models."""
     named = config.get("architectures")
     if isinstance(named, list) and named and all(str(name).endswith(OTHER_HEADS) for name in named):
-        raise CheckpointError(f"This model does not generate text: it is a {str(named[0])[:80]}.", hint=ELSE)
+        raise CheckpointError(f"This model does not generate text: it is a {str(named[0])[:80]}.", hint=CHOOSE_ANOTHER)
 
 
 def is_generic(config: Config) -> bool:

@@ -33,4 +33,4 @@ def usual(words: int) -> Lengths | None:
 
 
 def never(words: int) -> None:
-    """Always the whole head."""
+    """Keeps the head whole."""

@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from localspec.core.errors import CheckpointError, LocalspecError, first_line
-from localspec.engine.arch import ELSE
+from localspec.core.errors import CHOOSE_ANOTHER, CheckpointError, LocalspecError, first_line
 from localspec.engine.memory import is_out_of_memory
 
 
@@ -24,14 +23,14 @@ def keep_offline() -> None:
 @contextmanager
 def transformers_faults(name: str = "this configuration") -> Iterator[None]:
     """Raises a failure of transformers as a CheckpointError about `name`; out-of-memory errors pass."""
-    with caught(f"transformers cannot load {name}", hint=ELSE):
+    with caught(f"transformers cannot load {name}", hint=CHOOSE_ANOTHER):
         yield
 
 
 @contextmanager
 def own_faults() -> Iterator[None]:
     """Raises a failure on a configuration that we have derived: that is our bug, not a fault of the file."""
-    hint = f"This is a bug in localspec: please report this model. {ELSE}"
+    hint = f"This is a bug in localspec: please report this model. {CHOOSE_ANOTHER}"
     with caught("localspec cannot check this configuration, because its small copy of it fails", hint=hint):
         yield
 

@@ -46,7 +46,7 @@ class Connection(sqlite3.Connection):
         try:
             return super().execute(sql, tuple(map(storable, parameters)))
         except UnicodeDecodeError as fault:  # SQLite's own message quotes damaged bytes
-            raise Damaged("a name in the file is no text") from fault
+            raise Damaged("a table's or column's name is not valid text") from fault
 
 
 def files_of(path: Path) -> tuple[Path, ...]:

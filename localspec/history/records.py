@@ -28,6 +28,7 @@ STATUS_OF: Mapping[FinishReason | None, Status] = {
     "cancelled": "stopped",
     "error": "error",
 }
+STORED_AS = {"turns_left_out": "untold"}  # a column and a JSON key keep their first name
 ID_LENGTH = 10  # letters of a chat's id
 TITLE_LENGTH = 60  # what a sidebar of 30 columns shows, twice
 
@@ -51,11 +52,11 @@ class NewChat(Record, frozen=True):
     system: str | None = None
 
 
-class StoredChat(Record, frozen=True):
+class StoredChat(Record, frozen=True, rename=STORED_AS):
     """A chat without its messages. `head_id`: the last message of the branch that was read last.
 
-    `when_full`: what to do when a question does not fit into the context, if the user chose for this chat. `untold`:
-    how many of the oldest turns are left out of the model's context.
+    `when_full`: what to do when a question does not fit into the context, if the user chose for this chat.
+    `turns_left_out`: how many of the oldest are left out of the model's context.
     """
 
     id: str
@@ -69,7 +70,7 @@ class StoredChat(Record, frozen=True):
     pinned: bool
     num_messages: int
     when_full: WhenFull | None = None
-    untold: int = 0
+    turns_left_out: int = 0
 
 
 class Changes(TypedDict, total=False):
@@ -81,7 +82,7 @@ class Changes(TypedDict, total=False):
     system: str | None
     pinned: bool
     when_full: WhenFull | None
-    untold: int
+    turns_left_out: int
 
 
 class Attachment(Record, frozen=True):

@@ -38,7 +38,8 @@ PLAIN = ("id", "chat_id", "parent_id", "role", "content", "status", "created_at"
 IDENTITY = ("target", "target_sha", "quant", "device", "draft")
 
 CHAT = """
-SELECT id, title, created_at, updated_at, model_key, preset, system, head_id, pinned, when_full, untold,
+SELECT id, title, created_at, updated_at, model_key, preset, system, head_id, pinned, when_full,
+  untold AS turns_left_out,
   (SELECT count(*) FROM message WHERE conversation_id = conversation.id) AS num_messages
 FROM conversation
 """

@@ -21,6 +21,7 @@ from localspec.history import rows
 from localspec.history.open_file import open_database
 from localspec.history.provenance import unpack
 from localspec.history.records import (
+    STORED_AS,
     Attachment,
     Changes,
     HistoryTotals,
@@ -151,7 +152,7 @@ class History:
     def change(self, chat_id: str, **changes: Unpack[Changes]) -> None:
         """Changes the named fields only; renaming or pinning a chat does not make it the one used last."""
         assert changes.keys() <= Changes.__annotations__.keys()
-        assignments = ", ".join(f"{name} = ?" for name in changes)
+        assignments = ", ".join(f"{STORED_AS.get(name, name)} = ?" for name in changes)
 
         def work(db: sqlite3.Connection) -> None:
             values = (*changes.values(), chat_id)

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from localspec.history.store import History
 
 OWN = 1 << 48  # no history gets that far
-ENDED_FIRST = "the program ended first, or is still at it elsewhere."  # unless another reason comes
+# Unless another reason comes.
+ENDED_FIRST = "localspec ended before it was answered, or still answers it in another terminal."
 NEXT_ANEW = "Your next message starts a new chat."
 ANEW = Notice("info", "history_anew", "This chat was deleted elsewhere; your last message starts a new one.")
 
@@ -94,7 +95,7 @@ class Shortened(Record, frozen=True):
     """What to do when the context is full, and how many of the oldest turns are left out of it."""
 
     when_full: WhenFull | None
-    untold: int
+    turns_left_out: int
 
 
 class Titled(Record, frozen=True):
@@ -262,7 +263,7 @@ class TurnWriter:
             case Instructed():
                 history.change(chat_id, system=update.system)
             case Shortened():
-                history.change(chat_id, when_full=update.when_full, untold=update.untold)
+                history.change(chat_id, when_full=update.when_full, turns_left_out=update.turns_left_out)
             case Titled():
                 self._title(history, chat_id, update)
 

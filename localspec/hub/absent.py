@@ -1,4 +1,4 @@
-"""Models that are not on this machine, and so are asked of the hub: what is said where the hub cannot be asked.
+"""Models that are not on this machine, and so are asked of the hub: the error where it cannot be asked.
 
 Knows no process of the hub's.
 """

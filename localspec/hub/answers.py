@@ -55,7 +55,7 @@ def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], No
         case AskDelete(repos, older):
             yield from delete(repos, older)
         case Go():
-            raise UsageError("Nothing waits for Go.", hint="Ask for a plan first.")
+            raise UsageError("There is no plan of a download or a deletion to go on with.", hint="Ask for one first.")
 
 
 class Reported:

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from localspec.core.errors import AccessDenied, CheckpointError, PullError
+from localspec.core.errors import CHOOSE_ANOTHER, AccessDenied, CheckpointError, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.version import __version__
 from localspec.hub.disconnects import PASSING
@@ -176,7 +176,7 @@ class Client:
                 found += piece
                 if len(found) > limit:
                     message = f"{one_line(f'{repo}/{path}')} is too large: at most {limit:,} bytes of it are read."
-                    raise CheckpointError(message, hint="Choose another model.")
+                    raise CheckpointError(message, hint=CHOOSE_ANOTHER)
         return bytes(found)
 
     def read_range(self, repo: str, commit: str, path: str, begin: int, end: int) -> bytes:

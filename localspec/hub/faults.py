@@ -12,6 +12,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from localspec.core.errors import (
+    CHOOSE_ANOTHER,
     FULL,
     AccessDenied,
     CheckpointError,
@@ -44,7 +45,7 @@ class Meaning(NamedTuple):
 
 
 DENIED = Meaning(AccessDenied, "The hub does not let this account read {}.", "Ask for access on its page, or log in.")
-DISABLED = Meaning(AccessDenied, "The hub has disabled {}.", "Choose another model.")
+DISABLED = Meaning(AccessDenied, "The hub has disabled {}.", CHOOSE_ANOTHER)
 NO_REPOSITORY = Meaning(
     NotDownloaded,
     "The hub has no model '{}' that this account may see.",
@@ -62,7 +63,7 @@ OFFLINE = Meaning(
 )
 BAD_NAME = Meaning(UsageError, "'{}' is not the name of a repository.", "Write OWNER/MODEL.")
 BAD_LOGIN = Meaning(AccessDenied, "The hub does not accept the login.", LOG_IN)
-NO_SAFETENSORS = Meaning(CheckpointError, "{} has no safetensors that can be read.", "Choose another model.")
+NO_SAFETENSORS = Meaning(CheckpointError, "{} has no safetensors that can be read.", CHOOSE_ANOTHER)
 NO_ROUTE = Meaning(HubAway, "{hub} cannot be reached.", HERE)
 SILENT = Meaning(HubAway, "The hub stopped answering.", AGAIN)
 CUT = Meaning(HubAway, "The connection to the hub was lost.", AGAIN)

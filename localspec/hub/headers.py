@@ -18,7 +18,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import IO, Any, cast  # Any: a stranger's config.json
 
-from localspec.core.errors import FULL, CheckpointError, DoesNotFit, PullError
+from localspec.core.errors import CHOOSE_ANOTHER, FULL, CheckpointError, DoesNotFit, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.whole_file import write_whole
 from localspec.engine.generic_arch import read_any
@@ -84,7 +84,7 @@ class RemoteRepo:
                 return kept.read_bytes()
         if file.size > limit:
             message = f"{self.repo}/{path} is too large ({file.size:,} bytes, at most {limit:,} are read)."
-            raise CheckpointError(message, hint="Choose another model.")
+            raise CheckpointError(message, hint=CHOOSE_ANOTHER)
         content = self.client.read(self.repo, self.commit, path, file.size)
         if not is_content(file, content):
             raise PullError(f"{self.repo}/{path}: its bytes do not have the hub's hash.", hint="Repeat the command.")
@@ -186,7 +186,7 @@ def fetch_safetensors(remote: RemoteRepo, file: RemoteFile, stream: IO[bytes], m
     if length <= MAX_HEADER_BYTES and end > len(got):
         if end > most_bytes:
             message = f"{remote.repo}/{file.path} claims a header of {length:,} bytes."
-            raise CheckpointError(message, hint="Choose another model.")
+            raise CheckpointError(message, hint=CHOOSE_ANOTHER)
         got += read(len(got), end)
     stream.write(got[:end])
 

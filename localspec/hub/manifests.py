@@ -73,7 +73,7 @@ def write(repo: str, commit: str, manifest: Manifest) -> None:
 
 
 def forget(repo: str, commit: str = "*") -> None:
-    """Nothing of it is here any more, or nothing of this commit."""
+    """Deletes the repository's manifests, or that of this commit."""
     with suppress(OSError, LocalspecError):
         for kept in paths.pulled_dir().glob(f"{blobs.repo_dir(repo).name}@{commit}.json"):
             kept.unlink(missing_ok=True)

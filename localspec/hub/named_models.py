@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from localspec.core.errors import CheckpointError, NotDownloaded, UsageError
+from localspec.core.errors import CHOOSE_ANOTHER, CheckpointError, NotDownloaded, UsageError
 from localspec.core.sanitize import one_line
 from localspec.hub.client import Client
 from localspec.hub.repository import denied, files_of, inspect, see
@@ -16,7 +16,6 @@ from localspec.hub.selection import variants
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
 
-ANOTHER = "Choose another model."
 MOST_SHOWN = 6  # names in a message
 
 
@@ -42,5 +41,5 @@ def open_repository(client: Client, repo: str, scratch: Path, *, revision: str =
     if not seen.access.may_read:
         raise denied(seen)
     if found.snapshot is None:
-        raise CheckpointError(found.unloadable, hint=ANOTHER)
+        raise CheckpointError(found.unloadable, hint=CHOOSE_ANOTHER)
     return found.snapshot

@@ -92,14 +92,14 @@ def stop(repository: Repository, reason: str) -> None:
 
 
 def finish(repository: Repository) -> None:
-    """Nothing of it is missing any more."""
+    """Deletes the note of a repository that is complete."""
     for file, kept in notes():
         if kept.repo == repository.repo and file_of(kept) == file_of(repository):
             remove(file)
 
 
 def forget(repo: str) -> None:
-    """Nothing is there any more, of no revision."""
+    """Deletes the notes of a repository, of every revision."""
     for file, kept in notes():
         if kept.repo == repo:
             remove(file)

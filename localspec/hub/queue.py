@@ -46,7 +46,7 @@ class Download(Record, frozen=True):
     eta_s: float | None = None
     reason: str = ""
     retry_seconds: float = 0.0
-    """How long the hub's process waits before it tries again, counted from when it said so."""
+    """How long the hub's process waits before it tries again, counted from when it reported that."""
     slow: bool = False
 
     @property

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from localspec.core.errors import AccessDenied, CheckpointError, PullError, UsageError
+from localspec.core.errors import CHOOSE_ANOTHER, AccessDenied, CheckpointError, PullError, UsageError
 from localspec.core.sanitize import one_line
 from localspec.hub.blobs import bytes_here
 from localspec.hub.client import Client, RepoInfo, Sibling
@@ -75,7 +75,7 @@ def see(client: Client, repo: str, revision: str, scratch: Path) -> Seen:
     info = client.info(check_name(repo), revision)
     repo = info.id if info.id.casefold() == repo.casefold() else repo  # the hub's names are found in any case
     if info.disabled:
-        raise AccessDenied(f"The hub has disabled {repo}.", hint="Choose another model.")
+        raise AccessDenied(f"The hub has disabled {repo}.", hint=CHOOSE_ANOTHER)
     if not hub_cache.COMMIT.fullmatch(info.sha or ""):
         raise PullError(f"The hub gave no commit for {repo}.", hint="Repeat the command.")
     files = tuple(remote_file(repo, one) for one in info.siblings or ())

@@ -18,7 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from localspec.core.errors import CheckpointError, EngineError, first_line
+from localspec.core.errors import CHOOSE_ANOTHER, CheckpointError, EngineError, first_line
 from localspec.core.events import Loading, Notice
 from localspec.engine.generic_arch import GenericArch
 from localspec.engine.linear import Linear, Quantiser, dtype_of, quantiser
@@ -157,7 +157,7 @@ def refuse_incomplete(report: dict[str, Any], name: str) -> None:
         found = sorted(key if isinstance(key, str) else key[0] for key in report[kind])
         found = [key for key in found if kind != "unexpected_keys" or not key.endswith(LEFT_OVER)]
         if found:
-            hint = "Choose another model." if kind == "unexpected_keys" else "Download the model again."
+            hint = CHOOSE_ANOTHER if kind == "unexpected_keys" else "Download the model again."
             raise CheckpointError(f"The checkpoint of {name} {what.format(found[0][:120])}.", hint=hint)
     if report.get("error_msgs"):
         reason = " ".join(str(report["error_msgs"]).split())[:200]

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from localspec.core.errors import REPEAT, CheckpointError, EngineError
+from localspec.core.errors import CHOOSE_ANOTHER, REPEAT, CheckpointError, EngineError
 from localspec.loading.unpacking.fields import SLAB_ELEMENTS
 from localspec.loading.unpacking.gguf import Dequantised
 from localspec.loading.unpacking.source import Unpacked
@@ -167,13 +167,13 @@ class WeightReader:
         extra -= {"lm_head.weight"} if tied_head else set()
         if extra:
             message = f"The checkpoint has a tensor that its config does not explain: '{min(extra)[:120]}'."
-            raise CheckpointError(message, hint="Choose another model.")
+            raise CheckpointError(message, hint=CHOOSE_ANOTHER)
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Checks that a tensor exists and has this shape, and counts it as used."""
         if (bare := name.removeprefix(BODY)) != name and bare in self._names:
             message = f"This is an embedding model and writes no text: its tensors have names like '{bare}'."
-            raise CheckpointError(message, hint="Choose another model.")
+            raise CheckpointError(message, hint=CHOOSE_ANOTHER)
         if name not in self._names:
             raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Download the model again.")
         stored = self.source.shape(name)

@@ -17,7 +17,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from localspec.core.errors import CheckpointError, UsageError
+from localspec.core.errors import CHOOSE_ANOTHER, CheckpointError, UsageError
 from localspec.core.limits import entering
 from localspec.core.requests import Message
 
@@ -65,12 +65,12 @@ class ChatTemplate:
             pieces.append(piece)
             most -= len(piece)
             if most < 0:
-                raise CheckpointError(f"The chat template of '{self._name}' never ends.", hint="Choose another model.")
+                raise CheckpointError(f"The chat template of '{self._name}' never ends.", hint=CHOOSE_ANOTHER)
         return "".join(pieces)
 
     def _broken(self, error: Exception) -> CheckpointError:
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        return CheckpointError(f"The chat template of '{self._name}' fails: {reason}.", hint="Choose another model.")
+        return CheckpointError(f"The chat template of '{self._name}' fails: {reason}.", hint=CHOOSE_ANOTHER)
 
 
 class _Generation(Extension):

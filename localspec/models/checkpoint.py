@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: JSON from a stranger, hardened below
 
 from localspec.core import strict_json
-from localspec.core.errors import REPEAT, CheckpointError, LocalspecError, NotDownloaded
+from localspec.core.errors import CHOOSE_ANOTHER, REPEAT, CheckpointError, LocalspecError, NotDownloaded
 from localspec.models import hub_cache
 from localspec.models.bounds import MAX_TEMPLATE_BYTES, check_enough_bytes, check_heads, check_numbers
 from localspec.models.dtypes import refuse_not_floats
@@ -204,7 +204,7 @@ def check_decoder(tokenizer: Tokenizer, where: str) -> None:
     parts = list(decoders(json.loads(tokenizer.decoder.__getstate__()) if tokenizer.decoder else {}))
     if len(parts) > MAX_DECODERS or math.prod(map(growth, parts)) > MAX_GROWTH:
         message = f"{where} has a decoder that makes text longer, or replaces what a regular expression finds."
-        raise CheckpointError(message, hint="Choose another model.")
+        raise CheckpointError(message, hint=CHOOSE_ANOTHER)
 
 
 def growth(decoder: Mapping[str, Any]) -> int:

@@ -19,7 +19,7 @@ from typing import Any, get_args  # Any: tokenizer.json as the tokenizers librar
 import msgspec
 from tokenizers import Tokenizer
 
-from localspec.core.errors import CheckpointError, LocalspecError, NoChatTemplate, UsageError
+from localspec.core.errors import CHOOSE_ANOTHER, CheckpointError, LocalspecError, NoChatTemplate, UsageError
 from localspec.core.limits import entering
 from localspec.core.requests import Message, Role, Template
 from localspec.models.chat_template import ChatTemplate
@@ -99,7 +99,7 @@ class Prompter:
         ids = ids or list(self._pieces(text, controls))
         if not ids and any(message.content.strip() for message in messages):
             message = f"The chat template of '{self._name}' returns an empty text for this conversation."
-            raise CheckpointError(message, hint="Choose another model.")
+            raise CheckpointError(message, hint=CHOOSE_ANOTHER)
         return ids
 
     def words(self, before: Sequence[Message], answer: str) -> list[int]:
@@ -152,7 +152,7 @@ class Prompter:
         if any(control.id in self._rowless for control in controls):
             raise CheckpointError(
                 f"The chat template of '{self._name}' writes a token that the model has no weights for.",
-                hint="Choose another model.",
+                hint=CHOOSE_ANOTHER,
             )
 
     def _whole(self, text: str, controls: Sequence[Control]) -> list[int]:

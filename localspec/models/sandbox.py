@@ -22,7 +22,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from localspec.core.errors import REPEAT, Cancelled, CheckpointError, LocalspecError
+from localspec.core.errors import CHOOSE_ANOTHER, REPEAT, Cancelled, CheckpointError, LocalspecError
 from localspec.core.limits import Part, entered
 from localspec.core.sizes import size_words
 from localspec.models.sandbox_jobs import (
@@ -117,7 +117,7 @@ class Sandbox:
         over = f"{order.seconds:.0f} seconds" if too_long else f"{size_words(order.num_bytes)} of memory"
         if part == "template":
             message = f"The chat template of '{name}' needs more than {over}."
-            return CheckpointError(message, hint="Choose another model.")
+            return CheckpointError(message, hint=CHOOSE_ANOTHER)
         where = " or ".join(tokenizer.where for tokenizer in tokenizers(job, self._model))
         return CheckpointError(f"{where} is not a working tokenizer (it needs more than {over}).", hint=REPEAT)
 

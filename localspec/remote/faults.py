@@ -44,9 +44,9 @@ def look(server: str) -> str:
 
 
 def lost(server: str, fault: OSError | HTTPException | ValueError) -> LocalspecError:
-    """The connection was there, and broke or fell silent."""
+    """The connection was there, and broke, or nothing came."""
     if isinstance(fault, TimeoutError):
-        return RemoteError(f"{server} has fallen silent.")
+        return RemoteError(f"{server} took too long to answer.", hint="Is it still running?")
     if isinstance(fault, HTTPException) and type(fault).__name__ not in ("IncompleteRead", "RemoteDisconnected"):
         return RemoteError(f"{server} does not answer in HTTP.", hint="Is the address right?")
     return RemoteError(f"The connection to {server} was lost.")
@@ -63,8 +63,8 @@ def too_large(server: str, what: str) -> LocalspecError:
 
 def of_another_kind(server: str, content_type: str) -> LocalspecError:
     """An answer that is not a stream."""
-    found = one_line(content_type)[:60] or "nothing named"
-    return RemoteError(f"{server} answers with {found} where a stream is due.", hint=look(server))
+    found = one_line(content_type)[:60] or "no content type"
+    return RemoteError(f"{server} answers with {found} instead of a stream.", hint=look(server))
 
 
 def unreadable(server: str) -> LocalspecError:

@@ -60,7 +60,7 @@ def times(row: MeasuredRow) -> str:
 
 
 def conclusion(rows: Sequence[MeasuredRow]) -> str:
-    """Which row was fastest, as far as the spread lets it be said, and what localspec does unasked; "" where there is
+    """Which row was fastest, as far as the spread decides that, and what localspec does unasked; "" where there is
     nothing to compare. The first row is what the others are measured against."""
     others = [row for row in rows if row.speedup is not None][1:]
     if not others:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any  # Any: the options of an answer, and messages that come as plain dicts
 
 from localspec.core.arguments import check, checked
-from localspec.core.errors import UsageError
+from localspec.core.errors import NO_ANSWER, UsageError
 from localspec.core.events import AnyEvent, Step
 from localspec.core.requests import Message, Reference
 from localspec.core.whole_file import cannot_be_written
@@ -51,7 +51,7 @@ class Chat:
         """Go on with the last answer, which was cut. The result is what is new; `messages` has the answer whole."""
         turns = self._turns()
         if not turns or turns[-1].role != "assistant":
-            raise UsageError("There is no answer to continue.", hint="Send a message first.")
+            raise UsageError(NO_ANSWER, hint="Send a message first.")
         stream = self._llm.stream(turns, continues=True, **self._options)
         return ChatStream(stream, turns[:-1], self.messages, turns[-1].content).result()
 

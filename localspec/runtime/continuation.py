@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from localspec.core.errors import UsageError
+from localspec.core.errors import NO_ANSWER, UsageError
 from localspec.core.requests import GenerateRequest
 from localspec.models.prompt_sandbox import AnyPrompter
 from localspec.runtime.prompt_reuse import keep_spelling
@@ -21,7 +21,7 @@ def go_on(
     """`known`: what the session holds. An answer that the model has ended there is encoded without its end."""
     messages = request.messages or ()
     if not messages or messages[-1].role != "assistant" or not messages[-1].content:
-        raise UsageError("There is no answer to continue.", hint="The last message must be the assistant's.")
+        raise UsageError(NO_ANSWER, hint="The last message must be the assistant's.")
     *asked, last = messages
     opened = keep_spelling(known, prompter.chat(asked), prompter.control_ids, prompter.tokenizer.decode)
     written = list(known[len(opened) :])

@@ -173,10 +173,10 @@ def offloaded(snapshot: Snapshot, plan: Plan) -> Notice:
     size = size_words((needs.layers - resident) * needs.layer)
     here = "on the GPU" if plan.device == "cuda" else "in memory"
     stay = f"{resident} of {needs.layers} layers stay {here}"
-    read = f"the others ({size}) are read from {plan.offload_source} for every step"
+    read = f"the others ({size}) are read from {plan.offload_source} for every round"
     message = f"Loaded in {plan.weight_format}: {stay}, {read}."
     return Notice(
-        "info", "offload", message, "A step costs the same however many tokens it checks: use long drafts, --k 16."
+        "info", "offload", message, "A round costs the same however many tokens it checks: use long drafts, --k 16."
     )
 
 

@@ -1,5 +1,5 @@
-"""What drafts for a model, or could: look-up, alone or in front of its own early layers, of the catalogue's draft model
-or of smaller models of this machine; and what each brought where it was measured.
+"""The drafters of a model, in use or possible: look-up, alone or in front of its own early layers, of the catalogue's
+draft model or of smaller models of this machine; and what each brought where it was measured.
 
 Reads headers, tokenizers and the history. Asks no hub and loads nothing.
 """

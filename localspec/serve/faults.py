@@ -76,12 +76,12 @@ def not_loaded(failure: Failure) -> RequestRefused:
 def full(answered: int, waiting: int, position: int) -> RequestRefused:
     """`position`: where it would have waited."""
     written = "One answer is" if answered == 1 else f"{answered} answers are"
-    message = f"{written} being written and {waiting} wait, which is the limit. Try again later."
+    message = f"{written} being written and {waiting} wait: the queue is full. Try again later."
     headers = {"retry-after": "5"}
     more = {"position": position}
     return RequestRefused(429, message, code="queue_full", kind="rate_limit_error", headers=headers, more=more)
 
 
 def too_many(bodies: int) -> RequestRefused:
-    message = f"{bodies} requests are being read, which is the limit. Try again."
+    message = f"{bodies} requests are being read, the most that this server reads at once. Try again."
     return RequestRefused(429, message, code="too_many_bodies", kind="rate_limit_error", headers={"retry-after": "1"})

@@ -45,7 +45,7 @@ class Guard:
     async def _run(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await self._app(scope, receive, send)
-        except Exception as fault:  # the app has said so, or the line is closed in the middle of its answer
+        except Exception as fault:  # the client has a 500, or the line is closed in the middle of its answer
             frames = "".join(traceback.format_tb(fault.__traceback__))  # not its message, which may hold a prompt
             print(f"error: {type(fault).__name__} in the server:\n{frames}", end="", file=sys.stderr)
 

@@ -91,7 +91,7 @@ class Protocol(H11Protocol):
             min(waiting, key=waiting.__getitem__).transport.close()
 
     def _watch_header(self) -> None:
-        """Also watches what still comes of a body after its answer, which is dropped until the next header."""
+        """Watches a body after its answer too: what still comes of it is dropped until the next header."""
         is_dropped = (self.conn.our_state, self.conn.their_state) == (h11.DONE, h11.SEND_BODY)
         if self.conn.their_state is not h11.IDLE and not is_dropped:
             self._unwatch()

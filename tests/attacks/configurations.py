@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from localspec.config import reading
-from localspec.engine.arch import ELSE
+from localspec.core.errors import CHOOSE_ANOTHER
 from localspec.models.catalog_file import EDIT
 from tests.attacks.attack import Attack, Attacks, harmless, refused
 from tests.attacks.spoiling import gone, instead, link, listening, sparse, with_fields, without, written
@@ -208,7 +208,7 @@ FIELDS: Attacks = {
                 "describes heads of 7 channels; rotary embeddings need an even number.",
             ),
         },
-        hint=ELSE,
+        hint=CHOOSE_ANOTHER,
     ),
     **harmless(
         {

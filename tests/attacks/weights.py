@@ -13,8 +13,7 @@ from pathlib import Path
 
 import torch
 
-from localspec.core.errors import REPEAT
-from localspec.engine.arch import ELSE
+from localspec.core.errors import CHOOSE_ANOTHER, REPEAT
 from tests.attacks.attack import Attack, Attacks, harmless, refused
 from tests.attacks.spoiling import (
     INDEX,
@@ -313,7 +312,7 @@ EXTRA = "model.layers.0.mlp.adapter.weight"
 SHAPES: Attacks = refused(
     "The checkpoint has a tensor that its config does not explain: ",
     {"a tensor too many": (one_added(EXTRA, torch.zeros(2, 2)), f"'{EXTRA}'.")},
-    hint=ELSE,
+    hint=CHOOSE_ANOTHER,
 ) | refused(
     "The checkpoint",
     {

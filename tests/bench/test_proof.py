@@ -92,7 +92,7 @@ def test_a_rollback_that_is_one_off_is_a_divergence(folder: Path, monkeypatch: p
     monkeypatch.setattr(Session, "roll_back", off_by_one)
     found = proven(folder, "early-exit:2")
     assert found.diverged
-    with pytest.raises(Divergence, match="not plain text with early exit 2") as fault:
+    with pytest.raises(Divergence, match="Drafting with early exit 2 changed the text") as fault:
         refuse(found)
     assert fault.value.exit_code == 6
 

@@ -472,7 +472,7 @@ def test_fit_is_a_table_of_formats_with_what_each_part_takes(localspec: Program)
     code, out, _ = localspec("fit", str(GUIDE / "target"), "--draft", str(GUIDE / "draft"), "--ctx", "512")
     assert code == 0
     head, columns, *rows = out.splitlines()
-    assert head == f"{GUIDE / 'target'} with {GUIDE / 'draft'}: memory in GB"
+    assert head == f"{GUIDE / 'target'} with {GUIDE / 'draft'}: memory in each weight format"
     assert re.fullmatch(r"format +model +drafter +512 tokens +work +sum +of [\d.]+ GB", columns)
     assert [row.split()[0] for row in rows] == ["int8", "int4", "fp32", "bf16", "nf4", "fp4"]
     assert sum("← localspec takes this" in row for row in rows) == 1
@@ -496,9 +496,11 @@ def test_fit_of_what_is_not_here_is_asked_of_the_hub_and_5_is_its_no(
     hub = ScriptedHub({AskFit: [[fits], [large]]}).install(monkeypatch)
     code, out, _ = localspec("fit", "qwen3-8b", "--draft", "Qwen/Qwen3-0.6B", "--quant", "int8")
     assert code == 0
-    assert out.splitlines()[0] == "Qwen/Qwen3-8B (not downloaded: 23 MB of headers were read): memory in GB"
-    assert re.search(r"^bf16 +13\.0 +0\.00 +2\.0 +1\.0 +16\.0 +too large, 4\.0 too little$", out, re.MULTILINE)
-    assert re.search(r"^int8 .* 10\.0 +fits, 2\.0 left +← localspec takes this$", out, re.MULTILINE)
+    head = "Qwen/Qwen3-8B (not downloaded: 23 MB of headers were read): memory in each weight format"
+    assert out.splitlines()[0] == head
+    parts = r"13\.0 GB +– +2\.0 GB +1\.0 GB +16\.0 GB"
+    assert re.search(rf"^bf16 +{parts} +too large, 4\.0 GB too little$", out, re.MULTILINE)
+    assert re.search(r"^int8 .* 10\.0 GB +fits, 2\.0 GB left +← localspec takes this$", out, re.MULTILINE)
     assert localspec("fit", "a/b:Q4_K_M", "--json")[0] == 5
     first, second = (asked.request for asked in hub.asked if isinstance(asked, AskFit))
     assert (first.repo, first.drafter, first.weights.weight_format) == ("Qwen/Qwen3-8B", "Qwen/Qwen3-0.6B", "int8")

@@ -135,14 +135,14 @@ def test_find_shows_who_answers_and_who_wants_a_key(monkeypatch: pytest.MonkeyPa
         assert lines[0] == f"vLLM at {open_one.url} · a"
         assert "wants a key (401)" in lines[1]
         assert "may not ask" in lines[2]
-        assert lines[3].startswith("Looked at ports 11535")
+        assert lines[3].startswith("Tried ports 11535")
         assert len(lines) == 4
 
 
 def test_find_on_a_quiet_machine_says_where_it_looked(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(discovery.look, "__defaults__", ((), discovery.QUICK))
     assert look() == []
-    assert "No server answers on this machine. Looked at ports 11535, 8080, 8000" in run("find").output
+    assert "No server answers on this machine. Tried ports 11535, 8080, 8000" in run("find").output
 
 
 def test_the_kinds_of_the_command_line_are_those_that_there_are():
@@ -177,7 +177,7 @@ def test_a_server_is_meant_by_flag_name_address_or_kept_chat():
 
 
 def test_a_key_without_a_server_is_refused():
-    with pytest.raises(UsageError, match="goes with a server"):
+    with pytest.raises(UsageError, match="is for a server"):
         named_remote("guide", None, "K", "")
 
 

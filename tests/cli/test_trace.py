@@ -131,7 +131,7 @@ def test_the_text_has_figures_tokens_origin_and_the_sums_of_each_drafter():
         "look-up               2         1         1           0        50%",
         "draft model           1         0         0           1          –",
         "",
-        "It ended because it had as many tokens as were asked for.",
+        "It ended because it reached max_tokens, the limit that was set.",
     ]
 
 
@@ -150,8 +150,8 @@ def test_a_trace_without_an_end_says_so_and_no_line_is_wider_than_the_page():
         ([b"\xff\xfe"], "line 1 is not a record"),
         ([b"\x00" * (1 << 21)], "line 1 is not a record"),
         ([b'{"type":"step"}'], "line 1 is not a record"),
-        ([PLAIN], "its first line is not the head"),
-        ([HEAD, HEAD], "line 2 is another head"),
+        ([PLAIN], "its first line does not begin one"),
+        ([HEAD, HEAD], "line 2 begins another"),
         ([HEAD, PLAIN, b'{"type":"round","proposed":[\n'], "line 3 is not a record"),
         ([HEAD, PLAIN, b'{"type":"round"}'], "line 3 is not a record"),
         ([HEAD, TraceEnd("stop"), PLAIN], "line 3 comes after its end"),

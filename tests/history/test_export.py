@@ -67,6 +67,13 @@ def test_json_has_every_branch_and_every_round(history: History, tale: OpenChat)
     assert [each.steps for each in whole.messages] == [(), (), ROUNDS]
 
 
+def test_the_number_of_turns_left_out_keeps_the_key_that_programs_read(history: History, tale: OpenChat):
+    """Its column too: a history of any version is read."""
+    history.change(tale.chat.id, turns_left_out=2)
+    chat = json.loads(export(history.open(tale.chat.id), history.steps, "json"))["chat"]
+    assert (chat["untold"], "turns_left_out" in chat) == (2, False)
+
+
 def test_a_line_of_jsonl_is_a_message_of_json(history: History, tale: OpenChat):
     lines = export(tale, history.steps, "jsonl").splitlines()
     whole = msgspec.json.decode(export(tale, history.steps, "json"), type=WholeChat)

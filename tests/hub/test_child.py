@@ -83,7 +83,7 @@ def test_a_plan_waits_and_another_question_drops_it(child: HubProcess, hub: Fake
     assert isinstance(page, SearchPage)
     assert [row.repo for row in page.rows] == [NAME]
     sent = hub.weight_bytes
-    with pytest.raises(UsageError, match="Nothing waits for Go"):
+    with pytest.raises(UsageError, match="There is no plan of a download"):
         list(child.ask(Go()))
     assert hub.weight_bytes == sent
     assert hub_cache.snapshot(NAME) is None

@@ -165,7 +165,7 @@ def test_the_notice_counts_what_this_device_is_brought(device: str, folder: Path
     told = offloaded(snapshot, Plan(find_format("int8", device), 64, resident=1))
     size = (LAYERS - 1) * footprint(snapshot, find_format("int8", device), 64).layer
     where = {"cpu": "disk", "cuda": "main memory"}[device]
-    assert f"the others ({size}) are read from {where} for every step" in told.message
+    assert f"the others ({size}) are read from {where} for every round" in told.message
 
 
 def test_without_bitsandbytes_auto_offloads_floats(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -45,8 +45,9 @@ def test_a_localspec_that_is_stopped_says_so_once():
 
 def test_a_probe_of_a_silent_port_speaks_of_no_answer():
     silent = Answer([b"{"], gate=(0, threading.Event()))
-    with stand_in({"GET /v1/models": silent}) as server, pytest.raises(RemoteError, match=r"has fallen silent\.$"):
+    with stand_in({"GET /v1/models": silent}) as server, pytest.raises(RemoteError) as caught:
         find(Remote(server.url), IMPATIENT)
+    assert caught.value.message.endswith("took too long to answer.")
 
 
 def test_a_probe_does_not_name_itself_as_the_next_command():
@@ -95,7 +96,7 @@ def test_a_silent_server_is_given_up():
     text, failure = failing(Answer(OK, gate=(2, never)), IMPATIENT)
     never.set()
     assert text == "Hello"
-    assert failure.message.endswith("has fallen silent.")
+    assert failure.message.endswith("took too long to answer.")
 
 
 def test_a_slow_stream_is_not_silent():
@@ -126,7 +127,7 @@ def test_what_is_no_json_is_unreadable(data: bytes):
 
 @pytest.mark.parametrize("content_type", ["text/html; charset=utf-8", "application/json", ""])
 def test_an_answer_of_another_kind_is_named(content_type: str):
-    assert "where a stream is due" in failing(Answer([b"<html>"], content_type=content_type))[1].message
+    assert "instead of a stream" in failing(Answer([b"<html>"], content_type=content_type))[1].message
 
 
 def test_comments_and_strange_fields_of_a_stream_are_skipped():
@@ -269,7 +270,7 @@ def test_what_does_not_speak_http_is_named(words: bytes):
 
 def test_a_server_that_accepts_and_never_answers_is_given_up():
     with saying(b"") as url:
-        assert opened(url, IMPATIENT).message.endswith("has fallen silent.")
+        assert opened(url, IMPATIENT).message.endswith("took too long to answer.")
 
 
 def test_headers_that_drip_do_not_hold_the_start_up():

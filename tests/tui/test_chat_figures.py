@@ -88,8 +88,8 @@ def test_a_stop_text_that_ended_an_answer_is_named():
 
 
 def test_a_speed_up_below_one_beside_a_high_acceptance_says_why_where_the_figure_is():
-    """Nearly all drafts accepted, and slower: what a step takes says why."""
-    reason = "×0.83, not faster: a step brings 3.4 tokens, but takes as long as 4.1 plain ones"
+    """Nearly all drafts accepted, and slower: what a round takes says why."""
+    reason = "×0.83, not faster: a round brings 3.4 tokens, but takes as long as 4.1 plain ones"
     slow = changed(speedup=0.83, draft_n_accepted=418, draft_n_rejected=22)
     assert summary(slow, 0.06).endswith(f"95 % of 440 drafted accepted · {reason}")
     assert against(slow, 0.06, 12).endswith(f"(measured in 12 rounds without a draft). {reason}.")
@@ -188,7 +188,7 @@ def test_the_length_is_that_of_most_of_the_last_drafts():
 
 def test_why_auto_does_not_draft():
     drafted, plain = [step("a", "b", "c")] * 4, [PLAIN] * RECENT
-    assert why_off(AUTO, [*drafted, *plain]) == "it took 20 % of a step's time, and 67 % of the guesses were right"
+    assert why_off(AUTO, [*drafted, *plain]) == "it took 20 % of a round's time, and 67 % of the guesses were right"
     assert why_off(AUTO, [*plain, *drafted * 4]) == ""
     assert why_off(AUTO, plain) == "", "nothing was drafted: nothing is known"
     assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own choice"
@@ -200,7 +200,7 @@ async def test_when_auto_drafts_no_more_it_says_why():
     async with open_chat(ScriptedEngine(SLOW), size=(120, 24)) as stage:
         await stage.send("hi")
         await stage.hints(
-            "Drafting is paused, as it saves too little now: it took 20 % of a step's time, and 67 % of the "
+            "Drafting is paused, as it saves too little now: it took 20 % of a round's time, and 67 % of the "
             "guesses were right. It is tried again by itself."
         )
         await stage.until(lambda: stage.chat.state.phase == "idle")

@@ -281,7 +281,9 @@ async def test_a_question_that_the_program_did_not_live_to_answer_says_so():
         await stage.until(lambda: engine.requests)
     async with kept_chat(ScriptedEngine(SHORT), past=recall()) as stage:
         await notes_end_with(
-            stage, "opened: the program ended first, or is still at it elsewhere. Ctrl+R asks for one."
+            stage,
+            "opened: localspec ended before it was answered, or still answers it in another terminal. "
+            "Ctrl+R asks for one.",
         )
 
 

@@ -52,7 +52,7 @@ OVER: dict[str, Callable[[Stage], Screen[Any]]] = {
     "compare": lambda _: CompareScreen(
         GenerateRequest(), (CompareMethod("plain", False), CompareMethod("drafted", True)), lambda _: None
     ),
-    "drafters": lambda _: DraftersScreen("What drafts for guide", "Nothing.", str),
+    "drafters": lambda _: DraftersScreen("Drafters for guide", "Nothing.", str),
     "themes": lambda _: ThemePicker(("nord", "tokyo-night"), "tokyo-night"),
     "overflow": lambda _: Overflow("The chat is full.", 2),
     "models": lambda stage: ModelsScreen(

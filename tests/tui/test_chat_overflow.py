@@ -202,7 +202,7 @@ async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_
         await stage.pilot.press("d")
         await stage.until(lambda: stage.chat.state.phase == "idle" and len(stage.turns) == 8)
     past = recall()
-    assert (past.chat.when_full, past.chat.untold) == ("drop-oldest", 2)
+    assert (past.chat.when_full, past.chat.turns_left_out) == ("drop-oldest", 2)
     engine = ScriptedEngine(HELLO, [FULL], HELLO, HELLO)
     async with kept_chat(engine, past=past, size=(80, 60)) as stage:
         await stage.ready()
@@ -220,7 +220,7 @@ async def test_a_chat_that_is_opened_again_tells_the_model_the_same_and_does_as_
         await stage.send("else")
         await stage.until(lambda: len(stage.turns) == 2)
         assert told(engine) == ["else"]
-    assert (recall(past.chat.id).chat.untold, recall().chat.untold) == (4, 0)
+    assert (recall(past.chat.id).chat.turns_left_out, recall().chat.turns_left_out) == (4, 0)
 
 
 @pytest.mark.slow

@@ -596,7 +596,7 @@ async def test_another_drafter_is_picked_for_the_same_model_which_stays_loaded()
     async with open_chat(engine, tuning=guide()) as stage:
         await stage.ready()
         await stage.send("/draft")
-        await stage.sees("What drafts for guide", "at most 1/4 of the size")
+        await stage.sees("Drafters for guide", "at most 1/4 of the size")
         await stage.pilot.press("end", "enter")
         opened = await picker(stage)
         await stage.sees("●  guide  int8, stored bf16")

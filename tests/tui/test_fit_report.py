@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,8 +76,8 @@ def test_it_is_what_localspec_fit_says(free: int, models: Path, monkeypatch: pyt
         monkeypatch.setattr(f"localspec.loading.{where}.available_bytes", lambda: free)
     monkeypatch.setattr("localspec.hub.compatibility.usable_gpu_bytes", lambda: None)
     printed = fit_text(fit_found(str(models / "apart"), "", WeightOptions())).splitlines()
-    words = [line.split() for line in told(models / "apart")[2:-2]]
-    assert words == [[name, *rest] for name, _, _, _, _, *rest in map(str.split, printed[2:])]
+    cells = [re.split(" {2,}", line) for line in told(models / "apart")[2:-2]]
+    assert cells == [[name, *rest] for name, _, _, _, _, *rest in (re.split(" {2,}", line) for line in printed[2:])]
     assert ("← localspec takes this" in "\n".join(printed)) == (free == 10**10)
 
 

@@ -28,7 +28,7 @@ WHAT_VARIES = "a word of it"
 QUOTING = [
     unknown("spek"),
     "Copied. If pasting fails, the text is also in /home/someone/.local/state/localspec/copied.txt.",
-    f"{PAUSED}: it took 31 % of a step's time, and 12 % of the guesses were right. It is tried again by itself.",
+    f"{PAUSED}: it took 31 % of a round's time, and 12 % of the guesses were right. It is tried again by itself.",
 ]
 
 

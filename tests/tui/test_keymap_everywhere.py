@@ -151,7 +151,7 @@ async def test_the_page_of_keys_names_what_the_settings_change_and_what_they_tak
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    ("opener", "title"), [("spec", "What drafts for"), ("help", "In dialogs"), ("tree", "goes there")]
+    ("opener", "title"), [("spec", "Drafters for"), ("help", "In dialogs"), ("tree", "goes there")]
 )
 async def test_the_key_that_opens_a_page_closes_it_whichever_it_is(opener: str, title: str):
     engine = ScriptedEngine(HELLO, opening=[replace(READY, spec=SpecCard("off", reason="none"))])

@@ -23,7 +23,7 @@ class TransferBar:
 
     def __init__(self) -> None:
         self.step: tuple[str, str, int] = ("", "", -1)  # repository, stage, tenth
-        self.slow_step = self.step  # the last in which it was said to be slow
+        self.slow_step = self.step  # the last that was shown as slow
         self.drawn = 0  # characters
         self.last: Progress | None = None
 

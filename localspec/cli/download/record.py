@@ -1,4 +1,4 @@
-"""The record of a pull in the state folder: who fetches a repository now, and what it last said of it.
+"""The record of a pull in the state folder: who fetches a repository now, and its last event.
 
 A lock says that a pull runs; its events are lines of JSON, which a second terminal reads. Knows nothing about printing.
 """

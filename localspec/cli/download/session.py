@@ -76,7 +76,7 @@ def planned(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
 
 
 def looked_again(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
-    """The plan in a wait of days: a hub that is away is said once, and looked for until it is back."""
+    """The plan in a wait of days: that the hub is away is shown once, and it is asked until it is back."""
     is_shown = False
     while True:
         try:

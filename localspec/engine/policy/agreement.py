@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Agreed(NamedTuple):
-    """Everybody drafts those of its next `longest` tokens that bring `least` or more; all together `rows`, and gain
+    """Each request drafts those of its next `longest` tokens that bring `least` or more; all together `rows`, and gain
     `tokens` in `seconds`."""
 
     longest: int

@@ -13,7 +13,7 @@ LONG_MATCH = 9  # the first bucket of a look-up with a match of five tokens or m
 
 
 class Constant:
-    """Always k."""
+    """Drafts k tokens in every round."""
 
     def __init__(self, k: int) -> None:
         self.k = k

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from localspec.core.errors import CheckpointError
+from localspec.core.errors import CHOOSE_ANOTHER, CheckpointError
 from localspec.core.self_check_results import difference_of
 from localspec.core.version import __version__
-from localspec.engine.arch import ELSE, NEUTRAL, Arch, read_arch
+from localspec.engine.arch import NEUTRAL, Arch, read_arch
 from localspec.engine.transformers_faults import own_faults, transformers_faults
 from localspec.loading.sources import StateDictSource
 from localspec.loading.torch import assemble
@@ -34,7 +34,7 @@ def verify_config(config: dict[str, Any]) -> None:
     off = difference_of(fingerprint(config), lambda: difference(config))
     if not off <= TOLERANCE:
         message = f"localspec's decoder does not agree with transformers on this configuration (off by {off:.1e})."
-        raise CheckpointError(message, hint=ELSE)
+        raise CheckpointError(message, hint=CHOOSE_ANOTHER)
 
 
 def fingerprint(config: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any  # Any: fields of a config.json
 
-from localspec.core.errors import REPEAT, CheckpointError
+from localspec.core.errors import CHOOSE_ANOTHER, REPEAT, CheckpointError
 from localspec.models.gguf.fields import Fields, shortest
 from localspec.models.gguf.header import Gguf
 from localspec.models.gguf.names import EMBEDDING, FLOATS, HEAD, ROPE_FACTORS
@@ -88,7 +88,7 @@ def check_architecture(fields: Fields) -> None:
         )
     if fields.get(EMBEDS):
         raise CheckpointError(
-            f"{fields.model.file} is an embedding model and does not generate text.", hint="Choose another model."
+            f"{fields.model.file} is an embedding model and does not generate text.", hint=CHOOSE_ANOTHER
         )
     for field, usual in ACTED_ON.items():
         if fields.get(field) not in (None, usual):

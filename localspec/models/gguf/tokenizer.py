@@ -14,7 +14,7 @@ from functools import cached_property
 from itertools import islice
 from typing import Any  # Any: a stranger's metadata, and parts of a tokenizer.json
 
-from localspec.core.errors import REPEAT, CheckpointError
+from localspec.core.errors import CHOOSE_ANOTHER, REPEAT, CheckpointError
 from localspec.models.bounds import MAX_TEMPLATE_BYTES
 from localspec.models.gguf.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 
@@ -222,7 +222,7 @@ def read_vocabulary(metadata: Mapping[str, Any], where: str) -> Vocabulary:
     if not isinstance(model, str) or model not in MODELS:
         named = f"a tokenizer of the kind '{str(model)[:40]}'" if model is not None else "no tokenizer"
         readable = " and ".join(f"'{name}' ({kind})" for name, kind in MODELS.items())
-        raise CheckpointError(f"{where} has {named}; localspec reads {readable}.", hint="Choose another model.")
+        raise CheckpointError(f"{where} has {named}; localspec reads {readable}.", hint=CHOOSE_ANOTHER)
     tokens = _texts(metadata, "tokens", MAX_TOKENS, where)
     longest = max(map(len, tokens), default=0)
     if longest > MAX_TOKEN_CHARACTERS:

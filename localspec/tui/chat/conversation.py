@@ -92,7 +92,7 @@ class Conversation:
         self.tree, self.head, self.turns_left_out, self.when_full = (
             Tree(utterances),
             chat.head_id,
-            chat.untold,
+            chat.turns_left_out,
             chat.when_full,
         )
         self.own_model = chat.model_key

@@ -93,4 +93,4 @@ def why_off(spec: SpecCard | None, rounds: Sequence[Step] = ()) -> str:
     if not tested or not spent:
         return ""
     cost, accepted = sum(step.draft_ms for step in drafted) / spent, sum(step.accepted for step in drafted) / tested
-    return f"it took {100 * cost:.0f} % of a step's time, and {100 * accepted:.0f} % of the guesses were right"
+    return f"it took {100 * cost:.0f} % of a round's time, and {100 * accepted:.0f} % of the guesses were right"

@@ -50,7 +50,7 @@ def cost(stats: Stats, band: float | None) -> str:
         return ""
     brings, costs = stats.tokens_per_step, stats.tokens_per_step / stats.speedup
     takes = f"takes as long as {costs:.1f} plain ones"
-    return f"×{stats.speedup:.2f}, not faster: a step brings {brings:.1f} tokens, but {takes}"
+    return f"×{stats.speedup:.2f}, not faster: a round brings {brings:.1f} tokens, but {takes}"
 
 
 def against(stats: Stats, band: float | None, probes: int) -> str:

@@ -105,7 +105,7 @@ class HistoryRecorder:
 
     @property
     def can_keep(self) -> bool:
-        """Whether what is said now is written, as far as one knows."""
+        """Whether messages can be saved now, as far as one knows."""
         return self._sink is not None and not self._sink.in_trouble
 
     @property
@@ -212,7 +212,7 @@ class HistoryRecorder:
 
     @property
     def is_due(self) -> bool:
-        """Too much of the answer is not saved to wait for the clock."""
+        """Whether so much of the answer is unsaved that it does not wait for the clock."""
         return self._grown >= SAVE_TOKENS
 
     def save(self, stats: Stats) -> None:
@@ -268,7 +268,7 @@ class HistoryRecorder:
             tell(None)
 
     def settled(self) -> str | None:
-        """The chat's id once all that was said is written. Waits for the disk: not for the screen's thread."""
+        """The chat's id once all its messages are written. Waits for the disk: not for the screen's thread."""
         located: Future[str | None] = Future()
         self.locate(located.set_result)
         try:

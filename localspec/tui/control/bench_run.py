@@ -71,7 +71,7 @@ def command(load: LoadRequest) -> list[str]:
 
 
 async def measured(command: Sequence[str], tell: Callable[[Loading], object]) -> Measured:
-    """Runs to its end, and tells how far it is; a cancel ends it. EngineError with what it said, where it says no."""
+    """Runs to its end and reports progress; a cancel ends it. EngineError with its own message where it refuses."""
     try:
         process = await asyncio.create_subprocess_exec(
             *command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE, limit=LONGEST_LINE

@@ -296,7 +296,7 @@ class Branches:
             await self.show_at(utterance)
 
     async def delete(self, utterance: Utterance) -> None:
-        """Delete the message, when asked a second time, and all that was said after it."""
+        """Delete the message, when asked a second time, and all that follow it."""
         if not self.turns.is_free():
             return
         if not self.asks_to_delete:

@@ -11,7 +11,7 @@ from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.history.text.lists import short_name
-from localspec.tui.control.models import Chosen, Models
+from localspec.tui.control.models import LEFT_OUT, Chosen, Models
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.screens.dialog import Dialog, DialogButton
@@ -19,7 +19,7 @@ from localspec.tui.screens.dialog import Dialog, DialogButton
 LOAD, GO_ON = "load", "go on"
 WAS_WITH = "This chat was with {own}; {now} is loaded."
 HOLDS = "{own} holds {most:,} tokens of a chat, {now} {context:,}; this one has {used:,}."
-CUTS = "With {now} the oldest turns will have to be left out of what the model reads. Nothing is deleted."
+CUTS = f"With {{now}} {LEFT_OUT}"
 GONE = "This chat was with {own}, which cannot be loaded now: {why}"
 GOES_ON = "This chat was with {own}; it goes on with {now}."
 ENOUGH = 1.1  # of a prompt's tokens: another model may count more
@@ -95,7 +95,7 @@ class ChatModel:
     # --- the program was started with another model
 
     def start(self) -> None:
-        """What the user named is loaded; that it is another is said when it is there."""
+        """Loads what the user named; that it is another than the chat's is shown once it is loaded."""
         self.unreported = bool(self.other)
 
     async def welcome(self) -> None:

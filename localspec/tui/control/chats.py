@@ -84,7 +84,7 @@ class Chats:
         self.opened()
 
     async def begin_with(self, past: OpenChat | None) -> None:
-        """The screen as it is at the start, whatever was said in another chat."""
+        """The screen as it is at the start, with nothing of another chat."""
         self.feedback.status.end_hint()
         self.finding.close()
         self.state.forget_figures()

@@ -55,7 +55,7 @@ class Drafters:
             self.feedback.hint(NOT_YET)
             return
         now = spelling(self.state.spec), self.state.tally.stats
-        title = f"What drafts for {one_line(model.name)}"
+        title = f"Drafters for {one_line(model.name)}"
         page = DraftersScreen(title, self.now(), self.state.prompt.write_on, in_use=now[0])
         self.screen.app.push_screen(page, self.chosen)
         look = partial(self.look, page, self.tuning.load.model, model.quant, now)

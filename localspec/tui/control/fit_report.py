@@ -11,7 +11,7 @@ from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.engine.generic_arch import read_any
 from localspec.loading.fit import FitReport, fit_report, request_here
-from localspec.loading.fit_text import gb, sums_table
+from localspec.loading.fit_text import sums_table
 from localspec.loading.footprint import in_16_bits
 from localspec.loading.plan import Plan, make_plan
 from localspec.loading.plan_request import PlanRequest, choose_context
@@ -60,8 +60,8 @@ def what_fits(load: LoadRequest, context: int | None, *, held_bytes: int = 0, gp
     """The model's memory in each format, how it would be loaded, and how sure that is; as `report_of`."""
     found = report_of(load, context, held_bytes=held_bytes, gpu_bytes=gpu_bytes)
     report = found.report
-    cache = report.formats[0].kv_bytes
-    head = f"{found.title} at {report.context:,} tokens, reserved at the start ({gb(cache)} of each sum): memory in GB"
+    cache = f"{report.context:,} tokens, reserved at the start ({size_words(report.formats[0].kv_bytes)} of each sum)"
+    head = f"{found.title} at {cache}: memory in each weight format"
     guess = OF_GPU if report.device == "cuda" else GUESS
     return "\n".join([head, sums_table(report), verdict(found.snapshot, found.request, held_bytes), guess])
 

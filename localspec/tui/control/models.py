@@ -42,10 +42,8 @@ IN_USE = "This model is loaded already, with this draft."
 CHECKING = "Checking {name}…"
 LONG = 600.0  # seconds; a check ends before
 SHORTER = "{name} holds {context:,} tokens of a chat; before it was {before:,}."
-CUTS = (
-    "This chat has {used:,} tokens, and {name} holds {context:,}: the oldest turns will have to be left out of what "
-    "the model reads. Nothing is deleted."
-)
+LEFT_OUT = "the oldest turns will have to be left out of what the model reads. Nothing is deleted."
+CUTS = f"This chat has {{used:,}} tokens, and {{name}} holds {{context:,}}: {LEFT_OUT}"
 ANOTHER_DRAFTER = "Drafting with {name} from now on. Was: {before}. Back: /draft {draft}"
 LOAD = "load"
 NO_FORMAT = "There is no weight format {name}. Formats: {all}"

@@ -139,7 +139,7 @@ class Tuning:
         return "" if source == precedence.PRESET else f" ({source})"
 
     def beneath(self, preset: str | None) -> tuple[SamplingSource, ...]:
-        """Whence options come that the user did not set, with this preset; the first with a value holds."""
+        """The sources of options that the user did not set, with this preset; the first with a value holds."""
         table = self.config.preset(preset) if preset else precedence.NO_PRESET
         found = precedence.layers(self.config, self.entry, table)
         last = precedence.defaults(self.own, precedence.usual(self.config, preset)) if self.own is not None else ()

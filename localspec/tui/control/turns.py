@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from localspec.core.errors import ENGINE_STOPPED, ContextOverflow, RemoteError
+from localspec.core.errors import ENGINE_STOPPED, NO_ANSWER, ContextOverflow, RemoteError
 from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
@@ -33,7 +33,7 @@ NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
 DIED = f"{ENGINE_STOPPED} Press {{reload}} to load it again."
 NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
 NOT_REACHED = "Not connected: {reload} tries again."
-NO_ANSWER = "There is no answer to continue. {retry} asks for one."
+NO_ANSWER_YET = f"{NO_ANSWER} {{retry}} asks for one."
 ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
 CUT = "The answer was cut after max_tokens. /continue goes on."
@@ -93,7 +93,7 @@ class Turns:
             await self.ask_next()
 
     async def show_branch(self) -> None:
-        """Its end, and what is said there from now on."""
+        """Shows the branch's end, and follows it."""
         await self.transcript.show(self.conversation.branch)
         self.transcript.anchor()
         self.state.show_figures()
@@ -131,7 +131,7 @@ class Turns:
         """Continues the last answer, in the same message."""
         utterance, model = self.conversation.last(), self.state.model
         if utterance is None or utterance.role != "assistant" or not utterance.text:
-            self.feedback.hint(self.feedback.with_keys(NO_ANSWER if utterance else "There is no answer to continue."))
+            self.feedback.hint(self.feedback.with_keys(NO_ANSWER_YET if utterance else NO_ANSWER))
         elif not utterance.may_go_on:
             self.feedback.hint(ENDED)
         elif model and utterance.made and utterance.made.stats.context_used >= model.context_max:
@@ -286,7 +286,7 @@ class Turns:
             self.state.lose_drafter()
 
     async def end_turn(self, reason: FinishReason, fault: str = "") -> bool:
-        """Remembers what was said; the next turn may begin. False for an answer that never began: it is no version
+        """Keeps the answer; the next turn may begin. False for an answer that never began: it is no version
         beside others, and what was there before it is shown again. `fault`: the sentence of the error that ended it."""
         state, made = self.state, self.recorder.end(self.state.tally.stats, reason, fault)
         utterance, answer = state.utterance, state.answer

@@ -17,7 +17,7 @@ from localspec.tui.control.parts import ChatParts
 MOST_LOOKS = 5  # after which it is kept though typing never rests
 BACK = "A message that was not sent is in the prompt again."  # in a new chat, one that was to begin another
 EDIT_BACK = "Your edit of this message was not sent: it is in the prompt again."
-NO_EDIT = "What you had made of an earlier message is in the prompt again; it will be sent as a new message."
+NO_EDIT = "Your edit of an earlier message was not sent: it is in the prompt again, as a new message."
 
 
 class Returned(Message):

@@ -15,7 +15,7 @@ HELP_PANEL = "HelpPanel"  # by name: its module imports all of Markdown
 
 
 class Views:
-    """Changes what is shown and nothing that was said. The transcript has the view; the legend explains it."""
+    """Changes what is shown, and no message. The transcript has the view; the legend explains it."""
 
     def __init__(self, parts: ChatParts, legend: Legend) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback

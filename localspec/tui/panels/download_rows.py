@@ -79,7 +79,7 @@ def duration(seconds: float) -> str:
 
 
 def listed(items: Sequence[Download], waited: dict[str, float], width: int) -> list[Content]:
-    """`waited`: seconds since the hub's process said that it will try again, by key."""
+    """`waited`: seconds since the hub's process reported that it will try again, by key."""
     running = next((item for item in items if item.is_running), None)
     widths = widths_of(items, running, width)
     return [line(item, running, waited.get(item.key, 0.0), widths) for item in items]

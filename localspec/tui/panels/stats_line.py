@@ -31,7 +31,7 @@ ENDINGS: dict[FinishReason, str] = {
 
 def summary(stats: Stats, band: float | None = None) -> str:
     """The line below an answer: what the header does not say. A word comes first where it did not end by itself. `band`
-    is the speed-up's, of which nothing is said without one."""
+    is the speed-up's; without one that is left out."""
     unusual = [words] if (words := ending(stats)) else []
     length = (
         f"{stats.predicted_n:,} token{'' if stats.predicted_n == 1 else 's'}" if counts(stats) else "tokens not counted"

@@ -62,7 +62,7 @@ class Dialog(DismissedOnce, ModalScreen[str | None]):
         self.query_one(OptionList).focus()
 
     def on_key(self, event: events.Key) -> None:
-        """Whoever pressed Enter again, because this took its time, or at the end of a line, has not answered."""
+        """Ignores an Enter that was pressed again because this took its time, or at the end of a line."""
         if event.is_printable:
             self._answers_from = event.time + REST_SECONDS
         if event.key == "enter" and event.time < self._answers_from:

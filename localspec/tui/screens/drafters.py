@@ -1,4 +1,4 @@
-"""What drafts for the loaded model, or could, over the chat: with what each brought. Shows rows as they are found."""
+"""The drafters of the loaded model, in use or possible, over the chat; each with what it brought, as they are found."""
 
 from __future__ import annotations
 

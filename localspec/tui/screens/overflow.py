@@ -1,4 +1,4 @@
-"""Asks what to do about a question that no longer fits into the context with all that was said before it.
+"""Asks what to do about a question that no longer fits into the context with all turns before it.
 
 Knows a sentence and a number; the screen does what is chosen.
 """
@@ -65,7 +65,7 @@ class Overflow(DismissedOnce, ModalScreen[OverflowChoice | None]):
         self._last_key = monotonic()
 
     def on_key(self, event: events.Key) -> None:
-        """Whoever was typing the next question when this appeared has not answered."""
+        """Ignores keys of a user who was typing the next question when this appeared."""
         self._listens |= event.time - self._last_key >= REST_SECONDS
         self._last_key = event.time
         if not self._listens:

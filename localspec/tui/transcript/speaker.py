@@ -80,7 +80,7 @@ class Speaker(Tall, Widget):
         return Content(self.name_line).truncate(columns, ellipsis=True, pad=True) + remarks
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """The name alone: what stands at the right is no part of what was said."""
+        """The name alone: what stands at the right is no part of the message."""
         return selection.extract(self.name_line), "\n"
 
     def on_click(self, event: events.Click) -> None:
