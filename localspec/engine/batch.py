@@ -24,7 +24,7 @@ Result = PassResult | Exception
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class WaitingPass:
     """What is left of a pass that a task waits for. `results`: those of all its passes, None until there is one."""
 
     task: greenlet
@@ -39,7 +39,7 @@ class Batch:
     def __init__(self) -> None:
         self._new: list[tuple[greenlet, list[Result] | None]] = []
         self._ready: list[tuple[greenlet, list[Result] | None]] = []
-        self._waiting: list[Waiting] = []
+        self._waiting: list[WaitingPass] = []
         self._decoders: WeakSet[Batched] = WeakSet()  # a drafter that is dropped frees its memory
         self._weights: Sized | None = None  # the target's
         self._pieces: defaultdict[int, PromptPieces] = defaultdict(PromptPieces)  # by weights
@@ -106,7 +106,7 @@ class Batch:
                 self._measure(passes, perf_counter() - started)
             return computed
         results: list[Result | None] = [None] * len(passes)
-        self._waiting.extend(Waiting(task, one, results, index) for index, one in enumerate(passes))
+        self._waiting.extend(WaitingPass(task, one, results, index) for index, one in enumerate(passes))
         return task.parent.switch()  # type: ignore[no-any-return]
 
     def _run_tasks(self) -> None:
@@ -131,7 +131,7 @@ class Batch:
     def _is_drafting(self, one: Pass) -> bool:
         return self._is_draft(one) and not self._is_prompt(one)
 
-    def _shared_out(self) -> list[tuple[Waiting, Pass]]:
+    def _shared_out(self) -> list[tuple[WaitingPass, Pass]]:
         """Returns what waits, prompts cut to what a step may take of them: little while others write."""
         prompts = [one.left for one in self._waiting if self._is_prompt(one.left)]
         if not prompts or len(self._waiting) == 1:
@@ -162,7 +162,7 @@ class Batch:
         pieces = self._pieces[id(passes[0].decoder.weights)]
         pieces.observe(max(seconds, 1e-9), read=read, writers=writers, drafted=rows - read - writers)
 
-    def _take(self, waiting: Waiting, rows: int, result: Result) -> None:
+    def _take(self, waiting: WaitingPass, rows: int, result: Result) -> None:
         """A task goes on with the results of its passes, or waits for the rest of one."""
         if rows < len(waiting.left) and not isinstance(result, Exception):
             waiting.left = waiting.left.behind(rows)
@@ -174,10 +174,10 @@ class Batch:
             self._ready.append((waiting.task, results))
 
 
-def groups(chosen: Sequence[tuple[Waiting, Pass]]) -> Iterator[list[tuple[Waiting, Pass]]]:
+def groups(chosen: Sequence[tuple[WaitingPass, Pass]]) -> Iterator[list[tuple[WaitingPass, Pass]]]:
     """Yields what can be computed as one: of the same weights, through the same layers, from the same exit. A short
     head is its decoder's own."""
-    found: dict[tuple[int, int, int, int], list[tuple[Waiting, Pass]]] = {}
+    found: dict[tuple[int, int, int, int], list[tuple[WaitingPass, Pass]]] = {}
     leaves = [one.exit_states.layer for _, one in chosen if one.exit_states is not None]
     for waiting, one in chosen:
         leave = one.exit_states.layer if one.exit_states is not None else (leaves or [0])[0]

@@ -1,7 +1,7 @@
 """Sums a generation's events into Stats, and measures the speed-up from rounds without a draft.
 
 The speed-up is tokens x what a plain round takes meanwhile (plain_rounds.py) / time spent in rounds. Rounds of three
-times the median of rounds as wide as themselves are left out: those are the machine's hiccups, and a wide round is none.
+times the median of rounds as wide as themselves are left out: those are the machine's hiccups, and wide ones are none.
 Knows nothing about clocks, engines or screens.
 """
 

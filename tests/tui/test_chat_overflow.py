@@ -230,7 +230,7 @@ async def test_that_it_stops_is_kept_with_the_chat_too():
         await stage.pilot.press("s")
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
     async with kept_chat(ScriptedEngine([FULL]), past=recall()) as stage:
-        await stage.sees("had no answer", "In this chat, a message that does not fit", "context_overflow=ask", "idle")
+        await stage.sees("had no answer", "In this chat, a message that does not", "context_overflow=ask", "idle")
         await stage.send("again")
         await stage.sees("3,609 tokens [/nope]. Shorten it.", "idle")
         assert stage.app.screen is stage.chat

@@ -71,7 +71,7 @@ def test_it_says_everything_that_was_measured():
     assert lines(STATS) == [
         *FOUR,
         "plain    22.4 (12 probes)",
-        "per step 3.4 tok",
+        "a round  3.4 tok",
         "1st token ██████████▍   86 %",
         "2nd token ████████▏     68 %",
         "3rd token █████▉        49 %",
@@ -155,7 +155,7 @@ def test_of_few_lines_the_last_are_left_out():
     """80x16 leaves eight."""
     reading = SpeedReading(STATS, 0.06, 12, (), READY.spec, "cpu", 8_000_000_000)
     whole, few = (panel(reading, WIDTH, height).plain.splitlines() for height in (18, 8))
-    names = ["speed-up", "accepted", "context", "plain", "per step", "drafts", "drafting", "memory", "peak", "RAM"]
+    names = ["speed-up", "accepted", "context", "plain", "a round", "drafts", "drafting", "memory", "peak", "RAM"]
     assert [line[:LABEL].strip() for line in whole if "token" not in line][1:] == names
     assert [line[:LABEL].strip() for line in few][1:] == names[:7]
 

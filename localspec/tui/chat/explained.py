@@ -20,7 +20,7 @@ class Shown(NamedTuple):
 
 
 DRAFTER: Final = Shown("⇐", "the drafter, which quickly guesses the next tokens")
-ROUND: Final = Shown("round, step", "the drafter guesses tokens, the model keeps the right ones")
+ROUND: Final = Shown("round", "the drafter guesses tokens, the model keeps the right ones")
 SPEED: Final = Shown("tok/s", "tokens (words or parts of words) per second")
 GAIN: Final = Shown("×1.50 ±0.10", "times as fast as without drafting, with its 95 % interval")
 CERTAIN: Final = Shown("▲ ▼", "faster, slower for certain: the interval does not reach 1")

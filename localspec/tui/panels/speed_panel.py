@@ -94,7 +94,7 @@ def gained(reading: SpeedReading) -> list[Content]:
     stats = reading.stats
     if not drafts(reading):
         return []
-    return [row("plain", baseline(stats, reading.probes)), row("per step", per_step(stats))]
+    return [row("plain", baseline(stats, reading.probes)), row("a round", per_round(stats))]
 
 
 def spent(reading: SpeedReading) -> list[Content]:
@@ -157,7 +157,7 @@ def share_bar(label: str, share: float | None, width: int) -> Content:
     return Content.assemble((f"{label} ", QUIET), (bar(share or 0.0, length), "$text-success"), percent)
 
 
-def per_step(stats: Stats) -> str:
+def per_round(stats: Stats) -> str:
     return f"{stats.tokens_per_step:.1f} tok" if stats.rounds else UNKNOWN
 
 
