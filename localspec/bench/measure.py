@@ -178,8 +178,8 @@ def ours(opened: OpenTarget, name: str, choice: AskedDraft, k: DraftLength) -> O
     notices = [event.message for event in heard if isinstance(event, Notice)]
     spec = model.ready.spec
     off = spec.kind == "off"
-    k_text, weight_format = "0" if off else str(spec.k), opened.plan.weight_format.name
-    way = Way(named(name, spec), k_text, weight_format, name, threads=opened.threads)
+    length, weight_format = 0 if off else spec.k, opened.plan.weight_format.name
+    way = Way(named(name, spec), length, weight_format, name, threads=opened.threads)
     has_model = table.has_model(spec.kind)
     threads = torch.get_num_threads() if has_model else torch_threads(opened)  # as `attach` has left them
     return Ours(way, model, threads, off and name != PLAIN, notes=notices)

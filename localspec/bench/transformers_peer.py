@@ -30,6 +30,7 @@ from localspec.engine.linear import dtype_of
 from localspec.loading.footprint import num_elements
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime import draft_choice
+from localspec.runtime.bench_table import RowLength
 from localspec.runtime.open_target import OpenTarget, swept_key
 
 ENGINE = "transformers"
@@ -53,7 +54,7 @@ class PeerMode:
 
     name: str
     kind: str
-    k: str = "its own"
+    k: RowLength = "its own"
     arguments: dict[str, Any] = field(default_factory=dict)
     drafter: Path | None = None
     translates: bool = False
@@ -61,7 +62,7 @@ class PeerMode:
 
 def modes(opened: OpenTarget, drafts: Drafts) -> Iterator[PeerMode]:
     """Plain, its counterparts of our drafters, and look-up, which needs none."""
-    yield PeerMode(PLAIN, PLAIN, "0")
+    yield PeerMode(PLAIN, PLAIN, 0)
     known = recall(swept_key(opened))
     for kind, asked in drafts:
         choice = draft_choice.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
@@ -74,7 +75,7 @@ def modes(opened: OpenTarget, drafts: Drafts) -> Iterator[PeerMode]:
             folder, translates = choice.snapshot.folder, choice.translates
             yield PeerMode(f"{how} {name}".strip(), kind, drafter=folder, translates=translates)
     lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
-    yield PeerMode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", str(LOOKUP_TOKENS), lookup)
+    yield PeerMode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", LOOKUP_TOKENS, lookup)
 
 
 class Checkpoints:

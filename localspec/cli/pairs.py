@@ -100,7 +100,7 @@ def print_command(target: str, drafter: str, program: str) -> int:
     folder = own_folder(target, drafter, catalog)
     names = (name_elsewhere(target, catalog), folder or name_elsewhere(drafter, catalog))
     asked = OtherPair(*names, context=context_of(target, catalog))
-    if own is not None and own.k != "auto" and drafter in (own.model, own.kind):
+    if own is not None and isinstance(own.k, int) and drafter in (own.model, own.kind):
         asked = replace(asked, num_draft_tokens=own.k)
     if not names_row(drafter):
         (found,) = pair(target, drafter)

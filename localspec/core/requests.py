@@ -84,6 +84,7 @@ class DraftModel(Record, frozen=True, tag="model"):
 
 Size = Annotated[str, msgspec.Meta(title="text, e.g. '8GB'")]
 AskedDraft = str | EarlyExit | DraftModel  # as --draft or as a record
+WrittenLength = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFT)] | Literal["auto", "heuristic"]  # in files
 AskedLength = Annotated[str | int, msgspec.Meta(title=f"auto, heuristic, or a whole number from 0 to {MAX_DRAFT}")]
 
 

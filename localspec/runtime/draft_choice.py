@@ -12,7 +12,7 @@ from pathlib import Path
 from localspec.core.calibration import Calibration
 from localspec.core.errors import REPEAT, CatalogError, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.events import DraftLength, Notice
-from localspec.core.requests import AskedDraft, DraftRequest, LoadRequest, draft_length, read_draft_length
+from localspec.core.requests import AskedDraft, DraftRequest, LoadRequest, draft_length
 from localspec.core.weight_formats import AUTO
 from localspec.engine.arch import Arch
 from localspec.engine.drafters import table
@@ -185,10 +185,7 @@ def swept(known: Calibration, entry: Entry, target: Snapshot) -> DrafterChoice |
     layer, layers = known.exit_layer, exit_layers(target)
     if layer is None or not 1 <= layer < layers or (entry.draft and entry.draft.kind != EARLY_EXIT.name):
         return None
-    k = read_draft_length(known.k)
-    return replace(
-        checked(DraftRequest(EARLY_EXIT.name, str(layer)), entry, target), k="auto" if k is None else k, notice=None
-    )
+    return replace(checked(DraftRequest(EARLY_EXIT.name, str(layer)), entry, target), k=known.k, notice=None)
 
 
 def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> DrafterChoice:
