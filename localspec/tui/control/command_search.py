@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable
 
+from localspec.core.requests import SAMPLING_FIELDS
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import LISTED
 from localspec.tui.control.commands import COMMANDS, Command
@@ -29,7 +30,7 @@ KEYWORDS = {  # other words for what a command does
     "compare": "plain speed faster side difference measure",
     "attach": "file upload add include document read",
     "tokens": "who wrote colours provenance accepted drafted",
-    "set": "temperature top_p top_k min_p seed sampling penalty repetition settings options",
+    "set": f"{' '.join(SAMPLING_FIELDS)} sampling penalty repetition settings options",
     "preset": "sampling temperature creative balanced precise",
     "template": "chat format jinja chatml completion",
     "model": "load switch change download hub pull library delete quant size",
