@@ -336,6 +336,10 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
             raise UsageError("The text has characters that are not valid Unicode.", hint="Convert it to UTF-8 first.")
 
 
+AnyRequest = GenerateRequest | SpecOptions | ChangeDrafter
+"""What an engine that is open is asked."""
+
+
 def is_text(text: str) -> bool:
     """Whether every character can be written as UTF-8: lone surrogates cannot."""
     try:
