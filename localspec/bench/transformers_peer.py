@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from io import StringIO
 from math import inf
 from operator import attrgetter
@@ -22,7 +23,7 @@ from localspec.bench.prompts import QUESTIONS
 from localspec.bench.report import PLAIN, TimedRun, Way
 from localspec.core import processor
 from localspec.core.calibration import recall
-from localspec.core.errors import first_line
+from localspec.core.errors import UsageError, first_line
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import AskedDraft, Message
 from localspec.core.weight_formats import FLOATS, find_format
@@ -58,6 +59,13 @@ class PeerMode:
     arguments: dict[str, Any] = field(default_factory=dict)
     drafter: Path | None = None
     translates: bool = False
+
+
+def check(path: Path) -> None:
+    """Refuses a GGUF file that transformers cannot read, before minutes are spent on measuring."""
+    if path.is_file() and find_spec("accelerate") is None:
+        fault = "transformers reads GGUF files through accelerate, which is not installed."
+        raise UsageError(fault, hint="Run: pip install 'localspec[against]'")
 
 
 def modes(opened: OpenTarget, drafts: Drafts) -> Iterator[PeerMode]:

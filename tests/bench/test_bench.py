@@ -15,18 +15,18 @@ import msgspec
 import pytest
 import torch
 
-from localspec.bench import drafters, plots, progress, transformers_peer
+from localspec.bench import drafters, options, plots, progress, transformers_peer
 from localspec.bench.drafters import usable
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure
 from localspec.bench.prompts import KINDS, QUESTIONS, BenchPrompt, prompts_for
 from localspec.bench.report import BenchReport, BenchRow, Key, TimedRun, Way, same
 from localspec.bench.transformers_peer import PeerMode
-from localspec.cli.main import main
+from localspec.cli.main import main, outcome
 from localspec.core import processor
 from localspec.core.calibration import remember
 from localspec.core.drain import drain
-from localspec.core.errors import DoesNotFit, NotDownloaded
+from localspec.core.errors import DoesNotFit, NotDownloaded, UsageError
 from localspec.core.events import DraftLength, Loading, Notice, Stats
 from localspec.core.requests import LoadRequest
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
@@ -606,6 +606,20 @@ def test_beside_the_guide_they_speculate_in_all_their_ways():
         "plain", "assistant_early_exit", "assistant_model", "prompt_lookup_num_tokens"
     ]  # fmt: skip
     assert [mode.drafter and mode.drafter.parts[-2:] for mode in found] == [None, None, ("guide", "draft"), None]
+
+
+def test_what_transformers_needs_for_a_gguf_file_is_named_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Of a folder it reads the weights without it."""
+    monkeypatch.setattr(transformers_peer, "find_spec", lambda _: None)
+    monkeypatch.setattr(options, "measure", lambda *_, **__: pytest.fail("measured"))
+    file = tmp_path / "tiny.gguf"
+    file.write_bytes(b"GGUF")
+    monkeypatch.setattr(sys, "argv", ["localspec", "bench", str(file), "--against", "transformers"])
+    assert outcome() == UsageError.exit_code
+    assert "accelerate, which is not installed. Run: pip install 'localspec[against]'" in capsys.readouterr().err
+    transformers_peer.check(tmp_path)
 
 
 def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch):

@@ -238,7 +238,7 @@ def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
 def test_the_bench_measures_the_layer_that_was_found_and_auto_with_its_length():
     assert calibration.remember(swept_key(drain(open_target(GUIDE))), exit_layer=2, k=3)
     rows = measure(GUIDE, max_tokens=8, repeats=1).rows()
-    assert {("early exit 2", "auto"), ("auto", "3")} <= {(row.method, row.k) for row in rows}
+    assert {("early exit 2", "auto"), ("auto", 3)} <= {(row.method, row.k) for row in rows}
 
 
 def test_a_result_belongs_to_these_weights_whatever_the_count_of_threads(tmp_path: Path):
