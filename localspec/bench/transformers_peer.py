@@ -27,6 +27,7 @@ from localspec.core.errors import UsageError, first_line
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import AskedDraft, Message
 from localspec.core.weight_formats import FLOATS, find_format
+from localspec.engine.drafters.table import LOOKUP, MODEL
 from localspec.engine.linear import dtype_of
 from localspec.loading.footprint import num_elements
 from localspec.models.checkpoint import Snapshot
@@ -78,12 +79,12 @@ def modes(opened: OpenTarget, drafts: Drafts) -> Iterator[PeerMode]:
             exits = {"assistant_early_exit": choice.exit_layer}
             yield PeerMode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
         elif choice.snapshot is not None:
-            name = kind.removeprefix("draft model").strip()
+            name = kind.removeprefix(MODEL.label("")).strip()
             how = "assistant_model" if not choice.translates else "assistant_tokenizer"
             folder, translates = choice.snapshot.folder, choice.translates
             yield PeerMode(f"{how} {name}".strip(), kind, drafter=folder, translates=translates)
     lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
-    yield PeerMode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", LOOKUP_TOKENS, lookup)
+    yield PeerMode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", LOOKUP.label(""), LOOKUP_TOKENS, lookup)
 
 
 class Checkpoints:

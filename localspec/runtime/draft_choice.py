@@ -61,17 +61,17 @@ class DrafterChoice:
 LOOKED_UP = DrafterChoice(LOOKUP.name, LOOKUP.label(""))
 
 
-def check(request: LoadRequest) -> None:
-    """Refuses what can be refused before any file of a model is read."""
+def check(request: LoadRequest, catalog: Catalog) -> Entry:
+    """Refuses what can be refused before any file of a model is read; the target's entry."""
     draft_length(request.k)
     check_weights(request.weights)
     check_threads(request.weights.threads)
-    catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     check_entry(entry)
     draft = requested(request.draft)
     if table.has_model(draft.kind):
         find_draft(draft.argument, entry, catalog)
+    return entry
 
 
 def requested(asked: AskedDraft) -> DraftRequest:

@@ -100,7 +100,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.heavy
 @pytest.mark.usefixtures("verified", "row")
 def test_a_drafter_of_one_row_drafts_for_a_chat_with_the_text_of_plain_decoding(target: Path):
-    check(LoadRequest(str(target), draft="repeat:3"))
+    check(LoadRequest(str(target), draft="repeat:3"), Catalog.load())
     texts = []
     for draft in ("repeat:3", "off"):
         with load(str(target), draft=draft, k=4, quant="fp64", threads=1) as llm:
@@ -252,7 +252,7 @@ def test_a_drafters_name_is_spelled_in_its_row_and_its_file():
 @pytest.mark.parametrize("typed", ["qwen/QWEN3-0.6B", "Qwen/Qwen3-0.6B/", "https://huggingface.co/Qwen/Qwen3-0.6B"])
 def test_a_draft_model_is_named_as_a_target_is(typed: str) -> None:
     with pytest.raises(NotDownloaded) as caught:
-        check(LoadRequest.of("Guide", draft=typed))
+        check(LoadRequest.of("Guide", draft=typed), Catalog.load())
     assert str(caught.value) == "'Qwen/Qwen3-0.6B' is not on this machine. Fetch it: localspec pull Qwen/Qwen3-0.6B"
 
 
