@@ -16,7 +16,8 @@ from localspec.core.requests import AskedDraft, DraftRequest, LoadRequest, draft
 from localspec.core.weight_formats import AUTO
 from localspec.engine.arch import Arch
 from localspec.engine.drafters import table
-from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP, DraftTarget
+from localspec.engine.drafters.row import DraftTarget
+from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP
 from localspec.engine.generic_arch import read_any
 from localspec.loading.plan_request import check as check_weights
 from localspec.models.catalog import Catalog, DraftEntry, Entry

@@ -19,7 +19,8 @@ from localspec.core.events import SpecCard, Token
 from localspec.core.requests import DraftModel, DraftRequest, EarlyExit, LoadRequest
 from localspec.engine.drafters import table
 from localspec.engine.drafters.empty import empty
-from localspec.engine.drafters.table import DRAFTERS, MODEL, DrafterRow, Suggestion
+from localspec.engine.drafters.row import DrafterRow, Suggestion, refuse_argument
+from localspec.engine.drafters.table import DRAFTERS, MODEL
 from localspec.engine.protocols import Choice, Draft, Offer, Resident
 from localspec.engine.session import Session
 from localspec.models.catalog import Catalog, DraftEntry, Entry
@@ -192,9 +193,9 @@ def test_what_draft_does_not_take(text: str):
 
 
 def test_a_drafter_without_an_argument_takes_none():
-    assert table.refuse_argument(None) == ""
+    assert refuse_argument(None) == ""
     with pytest.raises(UsageError):
-        table.refuse_argument("")
+        refuse_argument("")
 
 
 @pytest.mark.parametrize(
