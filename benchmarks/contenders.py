@@ -57,7 +57,7 @@ class LlamaCpp:
         self.opened, self.end_ids = opened, frozenset(opened.snapshot.eos_ids)
         self.context = Context(api, model, context=opened.plan.context, threads=threads, flash=flash)
         kind, name = (LOOKUP, f"{LOOKUP} {length}") if propose else (PLAIN, PLAIN)
-        self.way = Way(f"{ENGINE} {name}", str(length), opened.snapshot.stored_as, kind, ENGINE, threads)
+        self.way = Way(f"{ENGINE} {name}", length, opened.snapshot.stored_as, kind, ENGINE, threads)
         self.propose = propose
         self.flash = flash
         self.notes: list[str] = []

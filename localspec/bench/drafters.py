@@ -10,10 +10,9 @@ from localspec.core.calibration import recall
 from localspec.core.requests import AskedDraft, DraftRequest
 from localspec.core.sanitize import one_line
 from localspec.engine.drafters import table
-from localspec.engine.drafters.table import LOOKUP
 from localspec.engine.generic_arch import read_any
 from localspec.models.catalog import DraftEntry, Entry
-from localspec.runtime.draft_choice import requested, swept
+from localspec.runtime.draft_choice import draft_target, requested, swept
 from localspec.runtime.known_pairs import pulled_draft
 from localspec.runtime.open_target import OpenTarget, swept_key
 
@@ -23,15 +22,22 @@ Named = tuple[str, AskedDraft]
 
 def usable(opened: OpenTarget, asked: AskedDraft) -> list[Named]:
     """Plain first. For "auto" then look-up, the early exit that a sweep or models.toml knows, the draft models of
-    models.toml and of a pull, and `auto` itself where it is more than look-up."""
+    models.toml and of a pull, other drafters that need no model, and `auto` itself where it is more than look-up."""
     if asked != AUTO:
         return drafts(opened.entry, asked)
-    plain, *known = drafts(opened.entry, asked)
+    plain, *given = drafts(opened.entry, asked)
     if not can_draft(opened):
         return [plain]
-    found = dict((*own(opened), *known))
-    mixed = [(AUTO, AUTO)] if found else []
-    return [plain, (LOOKUP.label(""), LOOKUP.name), *found.items(), *mixed]
+    known = (*own(opened), *given)
+    lookup, *others = without_model(opened)
+    mixed = [(AUTO, AUTO)] if known else []
+    return [plain, lookup, *dict((*known, *others)).items(), *mixed]
+
+
+def without_model(opened: OpenTarget) -> list[Named]:
+    """The drafters that need no model of their own and may well pay, look-up first."""
+    found = table.suggested(draft_target(opened.entry, opened.snapshot))
+    return [(table.label(request), table.spelled(request)) for request, suggestion in found if suggestion.suits]
 
 
 def can_draft(opened: OpenTarget) -> bool:
@@ -43,7 +49,7 @@ def own(opened: OpenTarget) -> list[Named]:
     """The early exit that a sweep found, and the draft model that came with a pull."""
     found = swept(recall(swept_key(opened)), opened.entry, opened.snapshot)
     pulled = None if opened.entry.draft else pulled_draft(opened.entry, opened.catalog)
-    exits = [(f"{found.name}", f"{found.kind}:{found.exit_layer}")] if found else []
+    exits = [(found.name, table.spelled(DraftRequest(found.kind, found.argument)))] if found else []
     return [*exits, *([(label(pulled), spelled(pulled))] if pulled else [])]
 
 
@@ -66,6 +72,4 @@ def label(draft: DraftEntry) -> str:
 
 def spelled(draft: DraftEntry) -> str:
     """The draft as --draft takes it."""
-    if draft.model:
-        return str(draft.folder or draft.model)
-    return draft.kind if draft.exit_layer is None else f"{draft.kind}:{draft.exit_layer}"
+    return str(draft.folder or draft.model) if draft.model else table.spelled(draft.request)

@@ -26,7 +26,6 @@ from localspec.core.requests import AskedDraft, DraftRequest, GenerateRequest, L
 from localspec.core.sanitize import one_line
 from localspec.core.weight_formats import FLOATS
 from localspec.engine.drafters import table
-from localspec.engine.drafters.table import LOOKUP
 from localspec.runtime.draft_choice import exit_layers
 from localspec.runtime.drafter_setup import attach
 from localspec.runtime.model import Model
@@ -179,8 +178,8 @@ def ours(opened: OpenTarget, name: str, choice: AskedDraft, k: DraftLength) -> O
     notices = [event.message for event in heard if isinstance(event, Notice)]
     spec = model.ready.spec
     off = spec.kind == "off"
-    k_text, weight_format = "0" if off else str(spec.k), opened.plan.weight_format.name
-    way = Way(named(name, spec), k_text, weight_format, name, threads=opened.threads)
+    length, weight_format = 0 if off else spec.k, opened.plan.weight_format.name
+    way = Way(named(name, spec), length, weight_format, name, threads=opened.threads)
     has_model = table.has_model(spec.kind)
     threads = torch.get_num_threads() if has_model else torch_threads(opened)  # as `attach` has left them
     return Ours(way, model, threads, off and name != PLAIN, notes=notices)
@@ -212,7 +211,8 @@ def notes(opened: OpenTarget, asked: AskedDraft, contenders: list[Contender]) ->
         from localspec.bench.transformers_peer import NOTE
 
         found.append(NOTE)
-    if asked == AUTO and {one.way.name for one in contenders if one.way.engine == OURS} == {PLAIN, LOOKUP.label("")}:
+    measured = {one.way.name for one in contenders if one.way.engine == OURS}
+    if asked == AUTO and measured > {PLAIN} and AUTO not in measured:
         name, key = one_line(opened.entry.name), one_line(opened.entry.key)
         exits = f"localspec bench {key} --sweep exit-layer, " if exit_layers(opened.snapshot) else ""
         found.append(f"No draft model is known for {name}. Try: {exits}localspec pair {key} --hub")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any  # Any: click's parsed options
 
-from localspec.bench import plots
+from localspec.bench import plots, transformers_peer
 from localspec.bench.formats import read_formats
 from localspec.bench.measure import measure
 from localspec.bench.progress import Tell, Warn
@@ -18,6 +18,7 @@ from localspec.bench.sweep import SweepReport, axis, sweep
 from localspec.core.errors import UsageError
 from localspec.core.requests import LOAD_OPTIONS, LoadRequest, draft_length
 from localspec.core.weight_formats import ListedFormat
+from localspec.models.catalog import Catalog
 from localspec.runtime.draft_choice import check_threads
 
 NOT_SWEPT = {"against": "--against", "formats": "--format"}
@@ -32,6 +33,8 @@ def run_bench(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn)
 
 
 def run_comparison(asked: set[str], given: Mapping[str, Any], tell: Tell, warn: Warn) -> BenchReport:
+    if given["against"]:
+        transformers_peer.check(Catalog.load().resolve(given["model"]).path)
     return measure(
         load_request(given),
         formats=formats(asked, given),

@@ -14,7 +14,7 @@ from typing import Any  # Any: JSON
 
 from localspec.bench.tables import csv_text, markdown, percent, plus_minus
 from localspec.core.events import Stats
-from localspec.runtime.bench_table import bench_table, conclusion
+from localspec.runtime.bench_table import RowLength, bench_table, conclusion
 
 PLAIN = "plain"
 OURS = "localspec"
@@ -28,7 +28,7 @@ class Way:
     """One way of decoding: what a row is about. Those of one `kind` are compared across engines."""
 
     name: str
-    k: str
+    k: RowLength
     quant: str
     kind: str = PLAIN
     engine: str = OURS
@@ -59,7 +59,7 @@ class BenchRow:
     """
 
     method: str
-    k: str
+    k: RowLength
     quant: str
     threads: int
     tokens_per_second: float | None = None
@@ -85,7 +85,7 @@ class KindRow:
 
     kind: str
     method: str
-    k: str
+    k: RowLength
     quant: str
     tokens_per_second: float
     times_own_plain: float | None
@@ -208,12 +208,21 @@ class BenchReport:
 
     def to_json(self) -> str:
         fields = {"model": self.model, "quant": self.quant, "max_tokens": self.max_tokens, "repeats": self.repeats}
-        everything: dict[str, Any] = {**fields, "machine": self.machine, "rows": [asdict(row) for row in self.rows()]}
-        by_kind = [asdict(row) for row in self.kind_rows()]
+        everything: dict[str, Any] = {
+            **fields,
+            "machine": self.machine,
+            "rows": [fields_of(row) for row in self.rows()],
+        }
+        by_kind = [fields_of(row) for row in self.kind_rows()]
         return json.dumps({**everything, "kinds": by_kind, "notes": self.notes}, indent=1)
 
     def to_csv(self) -> str:
-        return csv_text([{"model": self.model, **asdict(row)} for row in self.rows()])
+        return csv_text([{"model": self.model, **fields_of(row)} for row in self.rows()])
+
+
+def fields_of(row: BenchRow | KindRow) -> dict[str, Any]:
+    """A row as JSON and CSV have it, where a draft length is always text."""
+    return {**asdict(row), "k": str(row.k)}
 
 
 def spread(values: Sequence[float]) -> float:
@@ -292,7 +301,7 @@ def cells(row: BenchRow) -> dict[str, str]:
         "method": row.method,
         "format": row.quant,
         "threads": str(row.threads),
-        "k": row.k,
+        "k": str(row.k),
         "tok/s": plus_minus(row.tokens_per_second, row.tokens_per_second_spread, 1),
         "× plain": plus_minus(row.speedup, row.speedup_spread, 2),
         "× own plain": plus_minus(row.times_own_plain, row.times_own_plain_spread, 2),

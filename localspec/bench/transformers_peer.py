@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from io import StringIO
 from math import inf
 from operator import attrgetter
@@ -22,14 +23,16 @@ from localspec.bench.prompts import QUESTIONS
 from localspec.bench.report import PLAIN, TimedRun, Way
 from localspec.core import processor
 from localspec.core.calibration import recall
-from localspec.core.errors import first_line
+from localspec.core.errors import UsageError, first_line
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import AskedDraft, Message
 from localspec.core.weight_formats import FLOATS, find_format
+from localspec.engine.drafters.table import LOOKUP, MODEL
 from localspec.engine.linear import dtype_of
 from localspec.loading.footprint import num_elements
 from localspec.models.checkpoint import Snapshot
 from localspec.runtime import draft_choice
+from localspec.runtime.bench_table import RowLength
 from localspec.runtime.open_target import OpenTarget, swept_key
 
 ENGINE = "transformers"
@@ -53,15 +56,22 @@ class PeerMode:
 
     name: str
     kind: str
-    k: str = "its own"
+    k: RowLength = "its own"
     arguments: dict[str, Any] = field(default_factory=dict)
     drafter: Path | None = None
     translates: bool = False
 
 
+def check(path: Path) -> None:
+    """Refuses a GGUF file that transformers cannot read, before minutes are spent on measuring."""
+    if path.is_file() and find_spec("accelerate") is None:
+        fault = "transformers reads GGUF files through accelerate, which is not installed."
+        raise UsageError(fault, hint="Run: pip install 'localspec[against]'")
+
+
 def modes(opened: OpenTarget, drafts: Drafts) -> Iterator[PeerMode]:
     """Plain, its counterparts of our drafters, and look-up, which needs none."""
-    yield PeerMode(PLAIN, PLAIN, "0")
+    yield PeerMode(PLAIN, PLAIN, 0)
     known = recall(swept_key(opened))
     for kind, asked in drafts:
         choice = draft_choice.choose(asked, opened.entry, opened.snapshot, opened.catalog, known)
@@ -69,12 +79,12 @@ def modes(opened: OpenTarget, drafts: Drafts) -> Iterator[PeerMode]:
             exits = {"assistant_early_exit": choice.exit_layer}
             yield PeerMode(f"assistant_early_exit {choice.exit_layer}", kind, arguments=exits)
         elif choice.snapshot is not None:
-            name = kind.removeprefix("draft model").strip()
+            name = kind.removeprefix(MODEL.label("")).strip()
             how = "assistant_model" if not choice.translates else "assistant_tokenizer"
             folder, translates = choice.snapshot.folder, choice.translates
             yield PeerMode(f"{how} {name}".strip(), kind, drafter=folder, translates=translates)
     lookup = {"prompt_lookup_num_tokens": LOOKUP_TOKENS}
-    yield PeerMode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", "look-up", str(LOOKUP_TOKENS), lookup)
+    yield PeerMode(f"prompt_lookup_num_tokens {LOOKUP_TOKENS}", LOOKUP.label(""), LOOKUP_TOKENS, lookup)
 
 
 class Checkpoints:

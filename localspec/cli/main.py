@@ -125,7 +125,7 @@ def chat(
         require_model(model)
     tuned = tuning.begin(settings, model, load=given_load_options(given), sampling=given_sampling(given))
     notice = tuned.begin_chat(given["preset"], past)
-    tuned.load = checked_load(tuned.load, tuned.now.title)
+    tuned.load = checked_load(tuned.load, tuned.catalog, tuned.now.title)
     if past is not None and model == past.chat.model_key:
         tuned.begin_draft(past)
     kept = settings.chat.history and not no_history

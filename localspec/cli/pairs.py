@@ -12,13 +12,13 @@ from localspec.cli.output import print_records
 from localspec.config.models_file import store_model
 from localspec.core import paths
 from localspec.core.errors import IncompatiblePair, NotDownloaded, UsageError
-from localspec.engine.drafters.table import MODEL
+from localspec.engine.drafters.table import MODEL, names_row
 from localspec.engine.generic_arch import POSITIONS, named
 from localspec.hub.compatibility import here, pair
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
-from localspec.runtime.other_programs import EARLY_EXIT, LOOKUP, MOST_CONTEXT, OtherPair, printed, stand_ins
+from localspec.runtime.other_programs import LOOKUP, MOST_CONTEXT, OtherPair, printed, stand_ins
 from localspec.runtime.pairs import DrafterCandidate
 
 
@@ -100,9 +100,9 @@ def print_command(target: str, drafter: str, program: str) -> int:
     folder = own_folder(target, drafter, catalog)
     names = (name_elsewhere(target, catalog), folder or name_elsewhere(drafter, catalog))
     asked = OtherPair(*names, context=context_of(target, catalog))
-    if own is not None and own.k != "auto" and drafter in (own.model, own.kind):
+    if own is not None and isinstance(own.k, int) and drafter in (own.model, own.kind):
         asked = replace(asked, num_draft_tokens=own.k)
-    if drafter.partition(":")[0] not in (EARLY_EXIT, LOOKUP):
+    if not names_row(drafter):
         (found,) = pair(target, drafter)
         assert found.verdict is not None  # of a named drafter there is one
         asked = replace(asked, reason=found.verdict.reason, ok=found.verdict.ok)
@@ -116,7 +116,7 @@ def print_command(target: str, drafter: str, program: str) -> int:
 def name_elsewhere(name: str, catalog: Catalog) -> str:
     """The name by which another program loads a model: a repository, else the path of its files here. The name of a
     kind of drafter is left as it is."""
-    if name.partition(":")[0] in (EARLY_EXIT, LOOKUP):
+    if names_row(name):
         return name
     try:
         return catalog.repository(name) or str(catalog.resolve(name).path.absolute())

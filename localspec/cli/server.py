@@ -48,7 +48,7 @@ def serve_model(model: str | None, given: dict[str, Any]) -> None:
     sampling = given_sampling(given)
     for name, value in sampling.given.items():
         precedence.check_option(name, value, str(value))
-    check(load)
+    check(load, catalog)
     served = served_model(model, entry, settings, given["preset"], sampling)
     serving = Serving(lambda: EngineProcess(load), served, rules, ttl)
     with ProgressBar() as bar:

@@ -9,9 +9,9 @@ import msgspec
 
 from localspec.core.errors import UsageError
 from localspec.core.events import Mode
-from localspec.core.requests import MOST_TOKENS, PROBE_EVERY, ProbeEvery, SamplingOptions
+from localspec.core.requests import MOST_TOKENS, PROBE_EVERY, ProbeEvery, SamplingOptions, WrittenLength
 from localspec.core.weight_formats import ListedOrAuto
-from localspec.models.catalog_file import Context, Drafted
+from localspec.models.catalog_file import Context
 
 SCHEMA_VERSION = 1
 SendKey = Literal["enter", "ctrl+j"]
@@ -89,7 +89,7 @@ class SpecTable(Table, frozen=True):
     `probe_every`: after so many rounds one without a draft, from which the speed-up is measured; then ever fewer."""
 
     draft: str = "auto"
-    k: Drafted | Literal["auto", "heuristic"] = "auto"
+    k: WrittenLength = "auto"
     mode: Mode = "auto"
     probe_every: ProbeEvery = PROBE_EVERY
 

@@ -14,6 +14,7 @@ from time import monotonic, sleep
 from typing import TypeVar
 
 from localspec.core.drain import relay
+from localspec.core.process import LOOK_SECONDS
 
 try:
     import fcntl
@@ -21,7 +22,6 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 SILENCE_SECONDS = 30.0  # of the process that makes it: then another does so, too
-LOOK_SECONDS = 0.2
 Step = TypeVar("Step")
 Value = TypeVar("Value")
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import msgspec
 
 from localspec.core import paths
+from localspec.core.events import DraftLength
 from localspec.core.json_store import JsonStore
+from localspec.core.requests import WrittenLength
 
 
 class Calibration(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`exit_layer` and `k`: the fastest early exit; earlier versions wrote `k` as text."""
+    """`exit_layer` and `k`: the fastest early exit."""
 
     exit_layer: int | None = None
-    k: int | str = "auto"
+    k: WrittenLength = "auto"
 
 
 STORE = JsonStore(paths.calibration_file, Calibration)
@@ -22,6 +24,6 @@ def recall(key: str) -> Calibration:
     return STORE.read().get(key, Calibration())
 
 
-def remember(key: str, **known: float | str | None) -> bool:
+def remember(key: str, **known: DraftLength | None) -> bool:
     """Adds to what is known. False: it cannot be written, and the next start measures again."""
     return STORE.put(key, msgspec.structs.replace(recall(key), **known))

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 SPARE_BYTES = 1 << 30  # that a download leaves free
+CACHE_SPARE_BYTES = 256 << 20  # that the weight cache leaves free: with less it is not written
 
 
 def free_bytes(folder: Path) -> int:

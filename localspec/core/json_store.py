@@ -18,11 +18,12 @@ Value = TypeVar("Value")
 
 
 class JsonStore(Generic[Value]):
-    """`file` says where it is when it is needed; `kind` is the type of its values."""
+    """`file` says where it is when it is needed; `kind` is the type of its values. Numbers are read from text, too, as
+    earlier versions wrote some."""
 
     def __init__(self, file: Callable[[], Path], kind: type[Value]) -> None:
         self._file = file
-        self._decoder = msgspec.json.Decoder(dict[str, kind])  # type: ignore[valid-type]
+        self._decoder = msgspec.json.Decoder(dict[str, kind], strict=False)  # type: ignore[valid-type]
         self._writing = Lock()
 
     def read(self) -> dict[str, Value]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from localspec.core.events import Record
 
+LOOK_SECONDS = 0.2  # between two looks at what another process does
+STOP_SECONDS = 15.0  # within which one that is asked to end does
 SAME_START_SECONDS = 2.0  # the clock may be set between two looks
 
 

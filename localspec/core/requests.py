@@ -84,6 +84,7 @@ class DraftModel(Record, frozen=True, tag="model"):
 
 Size = Annotated[str, msgspec.Meta(title="text, e.g. '8GB'")]
 AskedDraft = str | EarlyExit | DraftModel  # as --draft or as a record
+WrittenLength = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFT)] | Literal["auto", "heuristic"]  # in files
 AskedLength = Annotated[str | int, msgspec.Meta(title=f"auto, heuristic, or a whole number from 0 to {MAX_DRAFT}")]
 
 
@@ -333,6 +334,10 @@ class GenerateRequest(Record, frozen=True, tag="ask"):
         texts = (self.prompt or "", *(message.content for message in self.messages or ()), *self.stop)
         if not all(is_text(text) for text in texts):
             raise UsageError("The text has characters that are not valid Unicode.", hint="Convert it to UTF-8 first.")
+
+
+AnyRequest = GenerateRequest | SpecOptions | ChangeDrafter
+"""What an engine that is open is asked."""
 
 
 def is_text(text: str) -> bool:

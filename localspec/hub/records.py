@@ -237,7 +237,7 @@ class SearchRow(Record, frozen=True):
     parameters: int = 0
     dtype: str = ""
     pair: str = ""
-    """The drafter that goes with it, as the catalogue knows it: "early exit" or a repository."""
+    """The drafter that goes with it, as the catalogue knows it: a repository, or one that needs none: "early exit"."""
     note: str = ""
     """Why it is not for localspec: "head for vLLM", "GGUF", "pickle only", …; "" if it is."""
 

@@ -10,12 +10,14 @@ from urllib.parse import urlencode
 
 from localspec.core.main_memory import available_bytes
 from localspec.core.sanitize import one_line
+from localspec.engine.drafters.table import kind_name
 from localspec.hub.client import Client, RepoInfo
 from localspec.hub.licences import read_licence
 from localspec.hub.records import SearchPage, SearchRequest, SearchRow
 from localspec.hub.repository import check_name
 from localspec.loading.fit import rough_fit, usable_gpu_bytes
 from localspec.models.catalog import Catalog
+from localspec.models.catalog_file import DraftTable
 from localspec.models.safetensors_index import DTYPE_BITS
 
 EXPANDED = ("safetensors", "gguf", "gated", "cardData", "downloads", "tags", "config", "library_name")
@@ -75,9 +77,14 @@ def row(found: RepoInfo, catalog: Catalog, fit: str) -> SearchRow:
         downloads=found.downloads or 0,
         parameters=found.parameters,
         dtype=one_line(found.dtype)[:20],
-        pair="" if draft is None else draft.model or "early exit",
+        pair=pair(draft) if draft else "",
         note=note(found),
     )
+
+
+def pair(draft: DraftTable) -> str:
+    """The catalogue's drafter as a row names it; "" where the user wants none."""
+    return "" if draft.kind == "off" else draft.model or kind_name(draft.kind)
 
 
 def rough(found: RepoInfo, free: int, gpu_bytes: int | None) -> str:

@@ -16,9 +16,9 @@ from localspec.engine.lengths import usual
 from localspec.engine.limits import GRAPH_ROWS, GRAPH_WIDTH, MAX_GRAPHS, PREFILL_CHUNK
 from localspec.loading.cpu_layout import Blueprint
 from localspec.models.checkpoint import Snapshot
+from localspec.models.dtypes import FLOATS
 from localspec.models.prequantised.weights import besides
 
-STORED_FLOATS = ("F64", "F32", "F16", "BF16")
 PACKED_WORKSPACE, WORKSPACE = 28 << 20, 152 << 20  # activations of a prefill chunk, and rows on their way into blocks
 GENERIC_WORKSPACE = 256 << 20  # what transformers computes a chunk in; not measured family by family
 GRAPH_BYTES = 2 << 20  # what a driver keeps of a graph; a guess, never measured
@@ -168,7 +168,7 @@ def in_16_bits(snapshot: Snapshot, row: WeightFormat, *, keep_head: bool) -> dic
         name: 2 * math.prod(shape)
         for name, shape in found.items()
         if is_table(name, shape, vocab_size)
-        and (snapshot.is_gguf or name in snapshot.unpacked or snapshot.tensors[name].dtype in STORED_FLOATS)
+        and (snapshot.is_gguf or name in snapshot.unpacked or snapshot.tensors[name].dtype in FLOATS)
     }
     embedding = sum(size for name, size in tables.items() if name not in heads)
     if not (keep_head or row.is_read_only):

@@ -29,6 +29,7 @@ from torch import Tensor
 
 from localspec.core import paths
 from localspec.core.build_lock import BuildLock, making
+from localspec.core.disk import CACHE_SPARE_BYTES
 from localspec.core.errors import FULL, UsageError
 from localspec.core.events import Loading, Notice
 from localspec.core.plain_file import plain
@@ -42,7 +43,6 @@ from localspec.loading.sources import advise, lost
 from localspec.models.checkpoint import Snapshot
 
 SMALLEST_BYTES = 32 << 20  # a smaller model is packed in less than half a second
-SPARE_BYTES = 256 << 20  # of the disk, left for others
 BUFFER_BYTES = 1 << 20
 PAGE = 4096
 STALE_PART_SECONDS = 3600.0
@@ -256,7 +256,7 @@ class CachedWeights:
     def ways_out(self, fault: OSError | UsageError) -> list[str]:
         """Remedies where it cannot be written, each as the middle of a sentence."""
         is_full = isinstance(fault, OSError) and fault.errno in FULL
-        free = [f"free {size_words(self.contents.num_bytes + SPARE_BYTES)} on that disk"] if is_full else []
+        free = [f"free {size_words(self.contents.num_bytes + CACHE_SPARE_BYTES)} on that disk"] if is_full else []
         return [*free, "set LOCALSPEC_CACHE_DIR to another folder"]
 
     def keep(self, tensors: dict[str, Tensor]) -> Iterator[Loading | Notice]:
@@ -314,7 +314,7 @@ def each(put: Callable[[str, Tensor], None], tensors: Mapping[str, Tensor]) -> G
 
 
 def check_free_space(folder: Path, num_bytes: int) -> None:
-    if shutil.disk_usage(folder).free < num_bytes + SPARE_BYTES:
+    if shutil.disk_usage(folder).free < num_bytes + CACHE_SPARE_BYTES:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

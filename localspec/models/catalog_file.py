@@ -18,7 +18,7 @@ import msgspec
 from localspec.core import paths
 from localspec.core.errors import UPDATE, CatalogError
 from localspec.core.plain_file import plain
-from localspec.core.requests import LEAST_CONTEXT, MAX_DRAFT, SamplingOptions
+from localspec.core.requests import LEAST_CONTEXT, SamplingOptions, WrittenLength
 from localspec.core.strict_toml import shallow
 from localspec.core.weight_formats import ListedFormat
 
@@ -31,7 +31,6 @@ EDIT = "Edit the file and try again."
 OF_A_REPOSITORY = {"repo", "path", "file", "folding", "revision", "licence", "gated"}
 
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
-Drafted = Annotated[int, msgspec.Meta(ge=0, le=MAX_DRAFT)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 Context = Annotated[int, msgspec.Meta(ge=LEAST_CONTEXT)]
 Commit = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{40}$")]
@@ -50,7 +49,7 @@ class DraftTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
     model: str | None = None
     exit_layer: Count | None = None
-    k: Drafted | Literal["auto"] = "auto"
+    k: WrittenLength = "auto"
     source: str = ""
 
 

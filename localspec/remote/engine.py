@@ -31,7 +31,7 @@ from localspec.core.events import (
     Steered,
     Text,
 )
-from localspec.core.requests import ChangeDrafter, GenerateRequest, SpecOptions
+from localspec.core.requests import AnyRequest, ChangeDrafter, GenerateRequest, SpecOptions
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import SERVER, UNREPORTED
 from localspec.remote import comments, faults, sse
@@ -43,7 +43,6 @@ from localspec.remote.request_body import body, is_off
 from localspec.remote.server import FoundServer, Remote, ServerModel, ServerProbe
 from localspec.remote.totals import ServerTotals, of_one_answer
 
-Request = GenerateRequest | SpecOptions | ChangeDrafter
 CANNOT_SWITCH = "{title} cannot switch speculation for one answer; it is set where the server is started"
 CANNOT_CHANGE = "The server chooses its drafter."
 OPEN_KEY = Notice(
@@ -82,7 +81,7 @@ class RemoteEngine:
 
     def __init__(self, remote: Remote, deadlines: ServerTimeouts = DEADLINES) -> None:
         self.remote, self.deadlines = remote, deadlines
-        self._waiting: SimpleQueue[Request | None] = SimpleQueue()
+        self._waiting: SimpleQueue[AnyRequest | None] = SimpleQueue()
         self._lock = threading.Lock()
         self._exchange: HttpExchange | None = None  # of the answer
         self._short: HttpExchange | None = None  # of the short question beside it
@@ -147,9 +146,7 @@ class RemoteEngine:
     def _asking(self) -> ServerProbe:
         return ServerProbe(self.remote.access, self.deadlines, self._keep)
 
-    def _take(
-        self, message: GenerateRequest | SpecOptions | ChangeDrafter, found: FoundServer, model: ServerModel
-    ) -> Iterator[AnyEvent]:
+    def _take(self, message: AnyRequest, found: FoundServer, model: ServerModel) -> Iterator[AnyEvent]:
         match message:
             case SpecOptions():
                 self._asked_spec = message

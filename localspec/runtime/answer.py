@@ -18,7 +18,7 @@ from localspec.core.requests import GenerateRequest
 from localspec.core.trace import TracedRound
 from localspec.engine.beams import beam_search
 from localspec.engine.decode import decode
-from localspec.engine.drafters.table import LOOKUP
+from localspec.engine.drafters.table import holds_memory
 from localspec.engine.first_logits import FirstLogits
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.passes import can_batch
@@ -186,8 +186,7 @@ class AnswerRun:
             yield from work()
             return
         except (RuntimeError, MemoryError) as fault:
-            held = self.state.spec.kind not in ("off", LOOKUP.name)  # those hold no memory
-            if not is_out_of_memory(fault) or not held:
+            if not is_out_of_memory(fault) or not holds_memory(self.state.spec.kind):
                 raise
         # Not sooner: the fault's traceback holds tensors.
         self.state.drop_drafter("Memory ran out, so the drafter was unloaded; decoding continues without it.")

@@ -5,14 +5,17 @@ how they were made.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
+from localspec.core.events import DraftLength
 from localspec.core.sanitize import one_line
 from localspec.history.text.columns import GAP, cells, columns, cut
 
 WIDTH = 80
 LEAST_NAME = 12
 PLAIN, AUTO = "plain", "auto"  # names of rows
+RowLength = DraftLength | Literal["its own"]
+"""A row's draft length; "its own": as another engine decides."""
 
 
 class MeasuredRow(Protocol):
@@ -21,7 +24,7 @@ class MeasuredRow(Protocol):
     @property
     def method(self) -> str: ...
     @property
-    def k(self) -> str: ...
+    def k(self) -> RowLength: ...
     @property
     def quant(self) -> str: ...
     @property
@@ -52,7 +55,7 @@ def line(row: MeasuredRow) -> tuple[str, ...]:
     accepted = "–" if row.acceptance is None else f"{100 * row.acceptance:.0f} %"
     speed = "–" if row.tokens_per_second is None else f"{row.tokens_per_second:.1f}"
     gain = "–" if row.speedup is None else times(row)
-    return one_line(row.method), row.quant, one_line(row.k), speed, gain, accepted, one_line(row.same or "–")
+    return one_line(row.method), row.quant, str(row.k), speed, gain, accepted, one_line(row.same or "–")
 
 
 def times(row: MeasuredRow) -> str:

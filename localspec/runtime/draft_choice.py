@@ -12,11 +12,12 @@ from pathlib import Path
 from localspec.core.calibration import Calibration
 from localspec.core.errors import REPEAT, CatalogError, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.events import DraftLength, Notice
-from localspec.core.requests import AskedDraft, DraftRequest, LoadRequest, draft_length, read_draft_length
+from localspec.core.requests import AskedDraft, DraftRequest, LoadRequest, draft_length
 from localspec.core.weight_formats import AUTO
 from localspec.engine.arch import Arch
 from localspec.engine.drafters import table
-from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP, DraftTarget
+from localspec.engine.drafters.row import DraftTarget
+from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP
 from localspec.engine.generic_arch import read_any
 from localspec.loading.plan_request import check as check_weights
 from localspec.models.catalog import Catalog, DraftEntry, Entry
@@ -61,17 +62,17 @@ class DrafterChoice:
 LOOKED_UP = DrafterChoice(LOOKUP.name, LOOKUP.label(""))
 
 
-def check(request: LoadRequest) -> None:
-    """Refuses what can be refused before any file of a model is read."""
+def check(request: LoadRequest, catalog: Catalog) -> Entry:
+    """Refuses what can be refused before any file of a model is read; the target's entry."""
     draft_length(request.k)
     check_weights(request.weights)
     check_threads(request.weights.threads)
-    catalog = Catalog.load()
     entry = catalog.resolve(request.model)
     check_entry(entry)
     draft = requested(request.draft)
     if table.has_model(draft.kind):
         find_draft(draft.argument, entry, catalog)
+    return entry
 
 
 def requested(asked: AskedDraft) -> DraftRequest:
@@ -185,10 +186,7 @@ def swept(known: Calibration, entry: Entry, target: Snapshot) -> DrafterChoice |
     layer, layers = known.exit_layer, exit_layers(target)
     if layer is None or not 1 <= layer < layers or (entry.draft and entry.draft.kind != EARLY_EXIT.name):
         return None
-    k = read_draft_length(known.k)
-    return replace(
-        checked(DraftRequest(EARLY_EXIT.name, str(layer)), entry, target), k="auto" if k is None else k, notice=None
-    )
+    return replace(checked(DraftRequest(EARLY_EXIT.name, str(layer)), entry, target), k=known.k, notice=None)
 
 
 def by_catalogue(entry: Entry, target: Snapshot, catalog: Catalog) -> DrafterChoice:

@@ -65,9 +65,8 @@ def without_repeats(steps: Generator[Opening, None, Slots]) -> Generator[Opening
 def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, OpenTarget]:
     """The target alone. What can be refused cheaply is refused before any weight is read."""
     keep_offline()
-    draft_choice.check(request)
     catalog = Catalog.load()
-    entry = catalog.resolve(request.model)
+    entry = draft_choice.check(request, catalog)
     marked = loaded_models.mark(entry.path)
     snapshot = open_snapshot(entry.path, entry.name)
     choice = draft_choice.choose(request.draft, entry, snapshot, catalog)

@@ -20,7 +20,7 @@ Program = Literal["vllm", "llama-server", "sglang"]
 PROGRAMS: tuple[Program, ...] = ("vllm", "llama-server", "sglang")
 DEFAULT_DRAFT = 5  # tokens; these programs have no "auto"
 MOST_CONTEXT = 8192
-LOOKUP, EARLY_EXIT = table.LOOKUP.name, table.EARLY_EXIT.name
+LOOKUP = table.LOOKUP.name
 LOOKUP_NGRAMS = {"prompt_lookup_min": 2, "prompt_lookup_max": 5}
 TARGET_FILE, DRAFTER_FILE = "T.gguf", "D.gguf"
 PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM refuses unless it is asked not to, as it
@@ -29,8 +29,8 @@ PADDED = "padding"  # the verdict of equal tokens and unequal rows, which vLLM r
 
 @dataclass(frozen=True, slots=True)
 class OtherPair:
-    """A target and its drafter: a model's name, "lookup" or "early-exit". `reason`: of a draft model's verdict, "" for
-    none; `num_draft_tokens` at most, `context` in tokens, 0 where the program is to find it out."""
+    """A target and its drafter: a model, or a row of DRAFTERS. `reason`: of a draft model's verdict, "" for none;
+    `num_draft_tokens` at most, `context` in tokens, 0 where the program is to find it out."""
 
     target: str
     drafter: str
@@ -44,15 +44,16 @@ class OtherPair:
 
 
 def printed(pair: OtherPair, program: str) -> str:
-    """The command that runs the pair there; UsageError for an early exit, which no other program has."""
+    """The command that runs the pair there; UsageError for drafters that no other program has."""
     if program not in PROGRAMS:
         raise UsageError(
             f"There is no command for '{program[:40]}'.",
             hint=f"Use --print {', '.join(PROGRAMS[:-1])} or {PROGRAMS[-1]}.",
         )
-    if pair.drafter.partition(":")[0] == EARLY_EXIT:
+    if table.names_row(pair.drafter) and pair.drafter != LOOKUP:
+        name = table.label(table.parse(pair.drafter))
         raise UsageError(
-            f"Only localspec drafts with an early exit of {pair.target}: {program} cannot.",
+            f"Only localspec drafts for {pair.target} by {name}: {program} cannot.",
             hint=f"Use the same target with look-up: localspec pair {pair.target} {LOOKUP} --print {program}",
         )
     if not pair.ok:

@@ -31,9 +31,8 @@ class CheckedLoad:
 def precheck(request: LoadRequest, *, held_bytes: int = 0, gpu_bytes: int | None = None) -> CheckedLoad:
     """How it would be loaded; LocalspecError, in one sentence, for what cannot be. `held_bytes` of main memory would be
     freed first; `gpu_bytes`: all memory of the GPU that the present model is on."""
-    check(request)
     catalog = Catalog.load()
-    entry = catalog.resolve(request.model)
+    entry = check(request, catalog)
     snapshot = open_snapshot(entry.path, entry.name)
     draft = choose(request.draft, entry, snapshot, catalog)
     check_format(request.weights.draft_format, draft)

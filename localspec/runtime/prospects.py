@@ -1,4 +1,4 @@
-"""The drafters of a model, in use or possible: look-up, alone or in front of its own early layers, of the catalogue's
+"""The drafters of a model, in use or possible: look-up, alone or in front of what DRAFTERS suggests, of the catalogue's
 draft model or of smaller models of this machine; and what each brought where it was measured.
 
 Reads headers, tokenizers and the history. Asks no hub and loads nothing.
@@ -13,20 +13,18 @@ from dataclasses import dataclass, replace
 from localspec.core import paths
 from localspec.core.errors import LocalspecError, NotDownloaded
 from localspec.core.events import Stats
-from localspec.engine.drafters.table import EARLY_EXIT, IN_FRONT, LOOKUP, has_model, together
+from localspec.engine.drafters import table
+from localspec.engine.drafters.table import IN_FRONT, LOOKUP
 from localspec.engine.generic_arch import read_any
 from localspec.history import History, ModelTotals
 from localspec.models.catalog import Catalog, Entry, fetch
 from localspec.models.checkpoint import Snapshot
 from localspec.models.sandbox_jobs import TRANSLATE
-from localspec.runtime.draft_choice import exit_layers
+from localspec.runtime.draft_choice import draft_target
 from localspec.runtime.known_pairs import pulled_draft
 from localspec.runtime.local_models import own_drafts, snapshots
 from localspec.runtime.pairs import LARGEST_SHARE, MOST_COMPARED, by_promise, is_small, pair
 
-TRAINED = "trained for early exit"
-UNTRAINED = "not known to be trained for early exit: most drafts would be rejected"
-COPIES = "copies earlier text of this chat; needs no model"
 FITTING = f"A draft model has the same tokens and at most 1/{LARGEST_SHARE} of the size."
 LONG_MS = 60_000.0  # of answers that were compared with plain rounds: less may be one kind of text
 PAYS = 1.01  # below it, what was measured is no gain
@@ -56,26 +54,22 @@ def prospects(entry: Entry, target: Snapshot, catalog: Catalog, quant: str) -> I
     if not read_any(target.config).can_rewind:
         return
     known = measured(entry.name, quant)
-    yield with_figures(Prospect(LOOKUP.name, LOOKUP.label(""), COPIES, suits=True), known)
-    for one in (*early_exits(entry, target), *absent(entry, catalog), *here(entry, target, catalog)):
+    for one in (*without_model(entry, target), *absent(entry, catalog), *here(entry, target, catalog)):
         yield with_figures(one, known)
 
 
-def early_exits(entry: Entry, target: Snapshot) -> Iterator[Prospect]:
-    """The target's own first layers: as many as the catalogue says, else a quarter."""
-    layers, draft = exit_layers(target), entry.draft
-    known = draft.exit_layer if draft is not None and draft.kind == EARLY_EXIT.name else None
-    if layers > 1:
-        layer = known or max(layers // 4, 1)
-        detail = TRAINED if known else UNTRAINED
-        yield beside_lookup(f"{EARLY_EXIT.name}:{layer}", EARLY_EXIT.label(str(layer)), detail, suits=known is not None)
+def without_model(entry: Entry, target: Snapshot) -> Iterator[Prospect]:
+    """The drafters that need no model of their own."""
+    for request, found in table.suggested(draft_target(entry, target)):
+        one = Prospect(table.spelled(request), table.label(request), found.detail, found.suits)
+        yield one if request.kind == LOOKUP.name else beside_lookup(one)
 
 
 def absent(entry: Entry, catalog: Catalog) -> Iterator[Prospect]:
     """The draft models that the catalogue or a pull names for the target, and that are not on this machine."""
     usual = entry.draft or pulled_draft(entry, catalog)
     for draft in dict.fromkeys((*([usual] if usual else []), *(one for _, one in entry.drafts))):
-        if has_model(draft.kind) and draft.folder is None and draft.model:
+        if table.has_model(draft.kind) and draft.folder is None and draft.model:
             try:
                 catalog.resolve(draft.model)
             except NotDownloaded:
@@ -91,12 +85,12 @@ def here(entry: Entry, target: Snapshot, catalog: Catalog) -> Iterator[Prospect]
             verdict = pair(target, one)
             if verdict.ok:
                 detail = DETAILS.get(verdict.reason, SAME)
-                yield beside_lookup(one.name, one.name, detail, suits=detail == SAME)
+                yield beside_lookup(Prospect(one.name, one.name, detail, suits=detail == SAME))
 
 
-def beside_lookup(draft: str, name: str, detail: str, *, suits: bool) -> Prospect:
+def beside_lookup(one: Prospect) -> Prospect:
     """A drafter with a look-up in front, as it drafts unasked."""
-    return Prospect(f"{IN_FRONT}{draft}", together(name, lookup=True), detail, suits)
+    return replace(one, draft=f"{IN_FRONT}{one.draft}", name=table.together(one.name, lookup=True))
 
 
 def measured(target: str, quant: str) -> Sequence[ModelTotals]:

@@ -52,7 +52,7 @@ def without_drafter(policy: SteerablePolicy, reason: str) -> Drafting:
 
 def without_failed(before: Drafting, reason: str) -> Drafting:
     """The look-up alone where one stood in front of the drafter that failed, else plain decoding; and why."""
-    if before.lookup is None or before.spec.kind == LOOKUP.name:
+    if before.lookup is None or not before.spec.lookup:
         return without_drafter(before.policy, reason)
     spec = replace(before.spec, kind=LOOKUP.name, name=LOOKUP.label(""), reason=reason, exit_layer=None, lookup=False)
     return Drafting(spec, Guarded(before.lookup), before.policy, lookup=before.lookup)

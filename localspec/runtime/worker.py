@@ -28,6 +28,7 @@ from localspec.core.errors import ENGINE_STOPPED, EngineDied
 from localspec.core.events import AnyEvent, Failure, Ready, Steered
 from localspec.core.requests import (
     SAMPLING_FIELDS,
+    AnyRequest,
     ChangeDrafter,
     GenerateRequest,
     LoadRequest,
@@ -44,8 +45,7 @@ SPAWN = multiprocessing.get_context("spawn")
 Number: TypeAlias = ctypes.c_longlong  # in shared memory, without a lock: only the parent writes
 Numbers: TypeAlias = ctypes.Array[ctypes.c_longlong]
 EVENTS = msgspec.msgpack.Decoder(tuple[int | None, AnyEvent])
-Request = GenerateRequest | SpecOptions | ChangeDrafter
-MESSAGES = msgspec.msgpack.Decoder(tuple[Request, dict[str, Any]])
+MESSAGES = msgspec.msgpack.Decoder(tuple[AnyRequest, dict[str, Any]])
 ENCODE = msgspec.msgpack.Encoder().encode
 OPEN_MODEL = "localspec.runtime.open:open_model"
 MOST_OPEN = 1024  # requests that have no last event yet
@@ -125,7 +125,7 @@ class EngineProcess:
         number = self._asked if number is None else number
         self._stopped[number % MOST_OPEN] = number
 
-    def _send(self, message: Request) -> None:
+    def _send(self, message: AnyRequest) -> None:
         self._sent.value += 1  # before it: the child reads on, and one that is longer than the pipe gets through
         with suppress(OSError):
             self._pipe.send_bytes(packed(message))
@@ -142,7 +142,7 @@ class EngineProcess:
         self._pipe.close()
 
 
-def packed(message: Request) -> bytes:
+def packed(message: AnyRequest) -> bytes:
     """A message to the child. Sampling options go beside it, unchecked: one out of range is then a UsageError of the
     answer, and not a message that cannot be decoded."""
     if not isinstance(message, GenerateRequest):
@@ -155,7 +155,7 @@ def is_float(option: str) -> bool:
     return SAMPLING_FIELDS[option].kind is float
 
 
-def unpacked(content: bytes) -> Request:
+def unpacked(content: bytes) -> AnyRequest:
     message, given = MESSAGES.decode(content)
     return msgspec.structs.replace(message, sampling=SamplingOptions(**given)) if given else message
 
@@ -167,12 +167,12 @@ class Inbox:
         self._pipe, self._sent = pipe, sent
         self._taken = 0
 
-    def arrived(self) -> Iterator[Request]:
+    def arrived(self) -> Iterator[AnyRequest]:
         """Yields those that are there, or on their way."""
         while self._taken < self._sent.value:
             yield self.next()
 
-    def next(self) -> Request:
+    def next(self) -> AnyRequest:
         """Waits for one."""
         message = unpacked(self._pipe.recv_bytes())
         self._taken += 1
@@ -198,7 +198,7 @@ class Desk:
                 self._waiting.popleft()
             self._slots.step()
 
-    def _take(self, *messages: Request) -> None:
+    def _take(self, *messages: AnyRequest) -> None:
         for message in messages:
             if isinstance(message, SpecOptions):
                 tell(self._pipe, Steered(self._slots.steer(message)))

@@ -18,9 +18,9 @@ from localspec.core import paths
 from localspec.core.errors import LocalspecError, UsageError
 from localspec.core.events import Record
 from localspec.core.plain_file import read_small
+from localspec.core.process import STOP_SECONDS
 
 SAME_START = 0.05  # seconds: by which two readings of a process's start may differ
-STOP_SECONDS = 15.0
 TICK = 0.05
 
 

@@ -15,19 +15,19 @@ import msgspec
 import pytest
 import torch
 
-from localspec.bench import drafters, plots, progress, transformers_peer
+from localspec.bench import drafters, options, plots, progress, transformers_peer
 from localspec.bench.drafters import usable
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure
 from localspec.bench.prompts import KINDS, QUESTIONS, BenchPrompt, prompts_for
 from localspec.bench.report import BenchReport, BenchRow, Key, TimedRun, Way, same
 from localspec.bench.transformers_peer import PeerMode
-from localspec.cli.main import main
+from localspec.cli.main import main, outcome
 from localspec.core import processor
 from localspec.core.calibration import remember
 from localspec.core.drain import drain
-from localspec.core.errors import DoesNotFit, NotDownloaded
-from localspec.core.events import Loading, Notice, Stats
+from localspec.core.errors import DoesNotFit, NotDownloaded, UsageError
+from localspec.core.events import DraftLength, Loading, Notice, Stats
 from localspec.core.requests import LoadRequest
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
 from localspec.runtime.bench_table import conclusion
@@ -62,7 +62,7 @@ class Scripted:
 
 
 def way(name: str, quant: str = "fp32", engine: str = "localspec", kind: str = "") -> Way:
-    return Way(name, "0", quant, kind or name, engine)
+    return Way(name, 0, quant, kind or name, engine)
 
 
 def turns(names: str, repeats: int) -> tuple[list[list[tuple[str, str]]], dict[str, dict[Key, TimedRun]]]:
@@ -158,10 +158,10 @@ def test_on_a_terminal_it_is_a_table_of_80_columns_with_what_follows_from_it_las
     assert text.endswith("A note.\nAll columns, and each kind of prompt: -o md\n" + conclusion(report(ways).rows()[:3]))
 
 
-ROW = BenchRow("plain", "0", "int8", 1, 10.0, 0.0, 1.0, 0.0)
+ROW = BenchRow("plain", 0, "int8", 1, 10.0, 0.0, 1.0, 0.0)
 
 
-def measured(name: str, speedup: float, spread: float, k: str = "auto", quant: str = "int8") -> BenchRow:
+def measured(name: str, speedup: float, spread: float, k: DraftLength = "auto", quant: str = "int8") -> BenchRow:
     return BenchRow(name, k, quant, 1, 10.0, 0.0, speedup, spread)
 
 
@@ -171,7 +171,7 @@ def measured(name: str, speedup: float, spread: float, k: str = "auto", quant: s
         ([], ""),
         ([measured("auto", 1.35, 0.17)], "auto, ×1.35 ±0.17. localspec uses it unless you choose another."),
         ([measured("look-up", 1.35, 0.17)], "look-up, ×1.35 ±0.17."),
-        ([measured("auto", 1.35, 0.17, "4")], "auto, ×1.35 ±0.17."),
+        ([measured("auto", 1.35, 0.17, 4)], "auto, ×1.35 ±0.17."),
         (
             [measured("early exit 2", 1.4, 0.1), measured("auto", 1.3, 0.1)],
             "early exit 2, ×1.40 ±0.10. localspec uses auto, ×1.30 ±0.10, within the measuring error of it, unless you "
@@ -433,7 +433,9 @@ def test_early_exit_of_a_folder_is_measured_beside_plain(folder: Path):
     """With the warning that a load would give, and every answer the same."""
     made = bench(folder / "tiny", draft="early-exit:1", k=3)
     plain, drafted = made.rows()
-    assert [(plain.method, plain.k), (drafted.method, drafted.k)] == [("plain", "0"), ("early exit 1", "3")]
+    assert [(plain.method, plain.k), (drafted.method, drafted.k)] == [("plain", 0), ("early exit 1", 3)]
+    assert [row["k"] for row in json.loads(made.to_json())["rows"]] == ["0", "3"], "text, as in other versions"
+    assert [row["k"] for row in csv.DictReader(io.StringIO(made.to_csv()))] == ["0", "3"]
     assert (plain.same, drafted.same) == ("2/2", "2/2")
     assert plain.acceptance is None
     assert drafted.acceptance is not None
@@ -606,13 +608,27 @@ def test_beside_the_guide_they_speculate_in_all_their_ways():
     assert [mode.drafter and mode.drafter.parts[-2:] for mode in found] == [None, None, ("guide", "draft"), None]
 
 
+def test_what_transformers_needs_for_a_gguf_file_is_named_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Of a folder it reads the weights without it."""
+    monkeypatch.setattr(transformers_peer, "find_spec", lambda _: None)
+    monkeypatch.setattr(options, "measure", lambda *_, **__: pytest.fail("measured"))
+    file = tmp_path / "tiny.gguf"
+    file.write_bytes(b"GGUF")
+    monkeypatch.setattr(sys, "argv", ["localspec", "bench", str(file), "--against", "transformers"])
+    assert outcome() == UsageError.exit_code
+    assert "accelerate, which is not installed. Run: pip install 'localspec[against]'" in capsys.readouterr().err
+    transformers_peer.check(tmp_path)
+
+
 def test_a_way_of_theirs_that_fails_says_so_in_words_and_harms_no_other(folder: Path, monkeypatch: pytest.MonkeyPatch):
     """Its early exit, when it fails, leaves the model with fewer layers."""
 
     def broken(*_: object) -> list[PeerMode]:
         return [PeerMode("assistant_early_exit 1", "early exit 1", arguments={"assistant_early_exit": "x"}), plain]
 
-    plain = PeerMode("plain", "plain", "0")
+    plain = PeerMode("plain", "plain", 0)
     monkeypatch.setattr(transformers_peer, "modes", broken)
     rows = bench(folder / "tiny", draft="early-exit:1", against="transformers", quant="fp32").rows()
     assert [row.method for row in rows[:3]] == ["plain", "early exit 1", "transformers plain"]

@@ -22,6 +22,7 @@ from localspec.core import calibration
 from localspec.core.calibration import Calibration
 from localspec.core.drain import drain
 from localspec.core.errors import LocalspecError, UsageError
+from localspec.core.events import DraftLength
 from localspec.core.requests import EarlyExit, LoadRequest
 from localspec.models.catalog import Catalog, DraftEntry
 from localspec.models.checkpoint import open_snapshot
@@ -121,8 +122,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[list[sweep.Tried]]:
 
 def gains(tried: dict[sweep.Tried, float], *, failed: tuple[int, ...] = ()) -> BenchReport:
     """One answer of each way beside plain's, with these speed-ups; `failed`: exit layers."""
-    ways = {place: Way(f"early exit {place[0]}", str(place[1]), "fp32") for place in tried}
-    runs = {Way("plain", "0", "fp32"): {(0, 0): TimedRun((1,) * 16, 1.0)}}
+    ways = {place: Way(f"early exit {place[0]}", place[1], "fp32") for place in tried}
+    runs = {Way("plain", 0, "fp32"): {(0, 0): TimedRun((1,) * 16, 1.0)}}
     runs |= {ways[place]: {(0, 0): TimedRun((1,) * round(16 * gain), 1.0)} for place, gain in tried.items()}
     fell = frozenset(way for (layer, _), way in ways.items() if layer in failed)
     return BenchReport("guide", "fp32", 8, 1, {}, runs, fell)
@@ -237,7 +238,7 @@ def test_a_real_sweep_and_its_three_outputs(tmp_path: Path):
 def test_the_bench_measures_the_layer_that_was_found_and_auto_with_its_length():
     assert calibration.remember(swept_key(drain(open_target(GUIDE))), exit_layer=2, k=3)
     rows = measure(GUIDE, max_tokens=8, repeats=1).rows()
-    assert {("early exit 2", "auto"), ("auto", "3")} <= {(row.method, row.k) for row in rows}
+    assert {("early exit 2", "auto"), ("auto", 3)} <= {(row.method, row.k) for row in rows}
 
 
 def test_a_result_belongs_to_these_weights_whatever_the_count_of_threads(tmp_path: Path):
@@ -275,13 +276,26 @@ def test_a_layer_that_the_model_does_not_have_is_as_if_nothing_was_known(layer: 
     assert chosen("auto", ENTRY.draft, Calibration(exit_layer=layer)) == chosen("auto", ENTRY.draft, Calibration())
 
 
-@pytest.mark.parametrize("k", ["", "x", "-1", "17", "9" * 5000])
-def test_a_draft_length_that_there_is_not_is_as_if_it_was_not_known(k: str):
-    assert chosen("auto", ENTRY.draft, Calibration(exit_layer=5, k=k)).k == "auto"
+def kept(folder: Path, k: str) -> Calibration:
+    """What is read of a file with this draft length."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "calibration.json").write_text(f'{{"a": {{"exit_layer": 5, "k": {k}}}}}')
+    return calibration.recall("a")
 
 
-def test_a_length_that_an_earlier_version_kept_as_text_is_read():
-    assert chosen("auto", ENTRY.draft, Calibration(exit_layer=5, k="2")).k == 2
+@pytest.mark.parametrize("k", ['""', '"x"', "-1", "17", '"17"', "2.5", "9" * 5000])
+def test_a_draft_length_that_there_is_not_is_as_if_it_was_not_known(k: str, own_state_folder: Path):
+    assert chosen("auto", ENTRY.draft, kept(own_state_folder, k)).k == "auto"
+
+
+@pytest.mark.parametrize(
+    ("k", "length"), [("2", 2), ("0", 0), ('"auto"', "auto"), ('"heuristic"', "heuristic"), ('"2"', 2)]
+)
+def test_a_draft_length_is_read_as_it_was_kept_by_earlier_versions_as_text(
+    k: str, length: DraftLength, own_state_folder: Path
+):
+    assert kept(own_state_folder, k) == Calibration(exit_layer=5, k=length)
+    assert chosen("auto", ENTRY.draft, Calibration(exit_layer=5, k=length)).k == length
 
 
 def test_what_was_asked_for_stays():

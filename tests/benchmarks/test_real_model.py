@@ -21,9 +21,9 @@ from localspec.bench.transformers_peer import PeerMode
 from localspec.core.errors import NotDownloaded, UsageError
 from localspec.engine.drafters import table
 
-OURS_PLAIN = Way("plain", "0", "int8")
+OURS_PLAIN = Way("plain", 0, "int8")
 EXIT = Way("early exit 7", "auto", "int8", "early exit")
-LLAMA = Way("llama.cpp plain", "0", "Q4_1", PLAIN, "llama.cpp")
+LLAMA = Way("llama.cpp plain", 0, "Q4_1", PLAIN, "llama.cpp")
 
 
 def runs(*seconds: float) -> dict[tuple[int, int], TimedRun]:
@@ -72,7 +72,7 @@ def test_plain_comes_first_and_each_drafter_is_one_that_draft_takes():
 
 
 OURS_LOOKUP = Way("look-up", "auto", "int8", "look-up")
-LLAMA_LOOKUP = Way("llama.cpp look-up 2", "2", "Q4_1", "look-up", "llama.cpp")
+LLAMA_LOOKUP = Way("llama.cpp look-up 2", 2, "Q4_1", "look-up", "llama.cpp")
 
 
 def beside(ours: Sequence[float], theirs: Sequence[float]) -> BenchReport:
@@ -169,7 +169,7 @@ def test_llama_cpp_reads_nothing_that_no_answer_needs(llama: contenders.LlamaCpp
 
 
 def test_llama_cpp_is_a_row_of_its_own_format(llama: contenders.LlamaCpp):
-    assert llama.way == Way("llama.cpp plain", "0", "Q4_1", PLAIN, "llama.cpp", 2)
+    assert llama.way == Way("llama.cpp plain", 0, "Q4_1", PLAIN, "llama.cpp", 2)
 
 
 def by_lookup(*steps: int) -> contenders.LlamaCpp:
@@ -199,7 +199,7 @@ def test_llama_cpp_verifies_a_draft_in_one_forward():
 @pytest.mark.usefixtures("llama")
 def test_llama_cpp_by_look_up_is_compared_with_our_look_up():
     way = by_lookup().way
-    assert way == Way("llama.cpp look-up 4", "4", "Q4_1", "look-up", "llama.cpp", 2)
+    assert way == Way("llama.cpp look-up 4", 4, "Q4_1", "look-up", "llama.cpp", 2)
     assert way.kind in real_model.DRAFTERS
 
 
@@ -237,7 +237,7 @@ def test_llama_cpp_is_measured_plain_and_by_the_look_up_of_its_library(monkeypat
 
 def test_transformers_is_measured_plain_and_by_look_up_in_each_format(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(contenders, "GgufCheckpoints", lambda _: None)
-    monkeypatch.setattr(contenders, "modes", lambda *_: (PeerMode(PLAIN, PLAIN, "0"), PeerMode("found", "look-up")))
+    monkeypatch.setattr(contenders, "modes", lambda *_: (PeerMode(PLAIN, PLAIN, 0), PeerMode("found", "look-up")))
     monkeypatch.setattr(contenders, "best", lambda make, counts: make(threads=counts[0]))
     found = contenders.transformers(SimpleNamespace(target=SimpleNamespace(device="cpu")))  # type: ignore[arg-type]
     assert [(one.way.kind, one.way.quant) for one in found] == [

@@ -24,9 +24,11 @@ from localspec.cli.doctor.findings import bitsandbytes_findings, driver_findings
 from localspec.cli.doctor.records import Bitsandbytes, DoctorReport, Package, Torch
 from localspec.cli.doctor.text import WIDTH
 from localspec.core import paths, processor
+from localspec.core.disk import CACHE_SPARE_BYTES
 from localspec.core.nvidia import Driver
 from localspec.core.version import __version__
 from localspec.hub import login
+from localspec.loading.weight_cache import check_free_space
 from tests.conftest import Program
 
 ASKED = backend.probing
@@ -163,6 +165,16 @@ def test_what_is_kept_is_counted(tmp_path: Path):
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=5 << 20))
     assert "The disk of the cache folder has only 5 MB free." in messages(examine())
+
+
+@pytest.mark.parametrize(("less", "is_named"), [(1, True), (0, False)])
+def test_a_disk_is_full_for_doctor_where_it_is_for_the_weight_cache(
+    less: int, is_named: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=CACHE_SPARE_BYTES - less))
+    with nullcontext() if not is_named else pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        check_free_space(tmp_path, 0)
+    assert ("The disk of the cache folder" in messages(examine())) == is_named
 
 
 def test_the_instruction_set_is_the_one_the_engine_takes(localspec: Program, monkeypatch: pytest.MonkeyPatch):

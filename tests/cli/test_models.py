@@ -627,7 +627,7 @@ def test_another_programs_command_for_a_pair(localspec: Program, monkeypatch: py
     assert note == ""
     assert "--max-model-len" not in out  # it is not here: its own context is not known
     code, _, err = localspec("pair", "layerskip-llama2-7b", "--print", "vllm")
-    assert (code, "Only localspec drafts with an early exit" in err) == (2, True)
+    assert (code, "Only localspec drafts for facebook/layerskip-llama2-7B by early exit" in err) == (2, True)
 
 
 def test_another_programs_command_drafts_as_many_as_the_catalogue_says(localspec: Program):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +35,20 @@ def test_what_is_typed_loses_no_whole_character():
 
 
 def test_the_sampling_options_are_listed_once():
-    """Flags, files, forms, the server's bodies and other servers' words are made from SamplingOptions."""
+    """Flags, files, forms, the server's bodies and other programs' words are made from SamplingOptions. A list without
+    one of them is a list, too; a text may hold it."""
     root = Path(localspec.__file__).parent
-    lists = [file for file in root.rglob("*.py") if SAMPLING_FIELDS.keys() <= names(ast.parse(file.read_text("utf-8")))]
-    assert [str(file.relative_to(root)) for file in lists] == ["core/requests.py"]
+    found = {file: SAMPLING_FIELDS.keys() & names(ast.parse(file.read_text("utf-8"))) for file in root.rglob("*.py")}
+    lists = [str(file.relative_to(root)) for file, named in found.items() if len(named) >= len(SAMPLING_FIELDS) - 1]
+    assert lists == ["core/requests.py"]
 
 
 def names(module: ast.Module) -> set[str]:
-    """Fields that a module defines, keywords that it passes and strings in it."""
+    """Fields that a module defines, keywords that it passes and words of strings in it."""
     fields = (node.target for node in ast.walk(module) if isinstance(node, ast.AnnAssign))
+    texts = (node.value for node in ast.walk(module) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     return (
         {field.id for field in fields if isinstance(field, ast.Name)}
         | {node.arg for node in ast.walk(module) if isinstance(node, ast.keyword) and node.arg}
-        | {node.value for node in ast.walk(module) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+        | {word for text in texts for word in re.findall(r"\w+", text)}
     )

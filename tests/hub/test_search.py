@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from localspec.core import paths
 from localspec.hub import search as searching
 from localspec.hub.records import SearchRequest
 from localspec.hub.search import family, search
+from localspec.tui.panels.hub_rows import Listing
 from tests.support.fake_hub import FakeHub, FakeRepository
 from tests.support.fake_hub.weights import safetensors
 from tests.support.hub_clients import client_of, guide, guide_draft
@@ -37,6 +39,17 @@ def test_a_row_has_size_fit_licence_gate_and_pair():
     assert (second.pair, second.gated, second.licence.non_commercial) == ("early exit", "manual", True)
     assert second.fit == "too large"
     assert asked.query["pipeline_tag"] == ["text-generation"]
+
+
+@pytest.mark.parametrize(("kind", "pair"), [("lookup", "look-up"), ("off", "")])
+def test_a_drafter_without_a_model_is_named_as_its_row_in_drafters(kind: str, pair: str):
+    """A pull without a draft model writes "lookup"."""
+    paths.models_file().parent.mkdir(parents=True)
+    table = f"[models.mine]\nrepo = 'org/guide'\n[models.mine.draft]\nkind = '{kind}'\n"
+    paths.models_file().write_text(f"schema_version = 1\n{table}")
+    with FakeHub(guide()) as hub:
+        (row,) = search(client_of(hub), SearchRequest()).rows
+    assert row.pair == Listing(row).pair == pair
 
 
 NOTES = {

@@ -400,12 +400,12 @@ def test_a_copy_of_something_else_is_not_used(
 
 BESIDE = {
     "__init__", "core.build_lock", "core.drain", "core.errors", "core.events", "core.families", "core.main_memory",
-    "core.plain_file", "core.sizes", "core.strict_json", "core.weight_formats", "engine.arch", "engine.cache",
-    "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.model", "engine.cpu.pages",
-    "engine.cpu.program", "engine.cuda_graphs", "engine.decoder", "engine.generic", "engine.generic_arch",
-    "engine.memory", "engine.offload", "engine.protocols", "engine.sampling", "engine.transformers_faults",
-    "loading.bnb", "loading.footprint", "loading.offload", "loading.plan", "loading.progress", "loading.weight_cache",
-    "models.checkpoint", "models.dtypes", "models.safetensors_index",
+    "core.plain_file", "core.requests", "core.sizes", "core.strict_json", "core.weight_formats", "engine.arch",
+    "engine.cache", "engine.cpu.__init__", "engine.cpu.decoder", "engine.cpu.isa", "engine.cpu.model",
+    "engine.cpu.pages", "engine.cpu.program", "engine.cuda_graphs", "engine.decoder", "engine.generic",
+    "engine.generic_arch", "engine.memory", "engine.offload", "engine.protocols", "engine.sampling",
+    "engine.transformers_faults", "loading.bnb", "loading.footprint", "loading.offload", "loading.plan",
+    "loading.progress", "loading.weight_cache", "models.checkpoint", "models.dtypes", "models.safetensors_index",
 }  # fmt: skip
 
 

@@ -60,6 +60,13 @@ def test_a_key_and_its_aliases_mean_the_same_model(name: str, tmp_path: Path) ->
     assert entry.named_draft("nobody") is None
 
 
+def test_a_draft_length_is_what_k_on_the_command_line_takes(tmp_path: Path) -> None:
+    for written, length in (("4", 4), ("0", 0), ("'auto'", "auto"), ("'heuristic'", "heuristic")):
+        draft = load(tmp_path, EXAMPLE.replace("k = 4", f"k = {written}")).resolve("small").draft
+        assert draft is not None
+        assert draft.k == length
+
+
 def test_a_drafts_folder_is_found_when_it_is_there(tmp_path: Path) -> None:
     entry = load(tmp_path, EXAMPLE.replace("MODEL", str(tmp_path))).resolve("small")
     draft = entry.named_draft("other")

@@ -14,7 +14,7 @@ from localspec.history import History, Unsent, Writer, recall
 from localspec.history.text.transcript import transcript
 from localspec.remote.engine import RemoteEngine
 from localspec.remote.server import Remote
-from localspec.tui.control.server_limits import LACKS
+from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.tuning import Tuning
 from tests.support import recorded_servers as recorded
 from tests.support.chat_stage import Stage, open_chat
@@ -237,10 +237,12 @@ async def test_loading_says_whom_it_asks_and_a_failure_offers_the_same_again():
 async def test_what_needs_a_model_here_is_one_sentence():
     async with chat_with(serving("vllm", Answer(stream()))) as (stage, _):
         await stage.ready()
-        for name, sentence in LACKS.items():
+        lacking = [command for command in COMMANDS.values() if command.lacks]
+        assert {"model", "draft", "quant", "bench"} <= {command.name for command in lacking}
+        for command in lacking:
             stage.chat.prompt.text = ""
-            await stage.send(f"/{name}")
-            await stage.hints(sentence.format(server="box"))
+            await stage.send(f"/{command.name}")
+            await stage.hints(command.lack("box"))
             assert stage.chat.state.phase == "idle"
 
 
@@ -344,7 +346,7 @@ async def test_f5_where_a_localspec_drafts_nothing_names_the_server():
         await stage.asks("Hello?", "Hello there")
         await stage.ready()
         await stage.pilot.press("f5")
-        await stage.hints(LACKS["draft"].format(server="box"))
+        await stage.hints(COMMANDS["draft"].lack("box"))
         assert stage.app.screen is stage.chat
 
 

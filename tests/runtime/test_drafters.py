@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,19 +12,26 @@ import pytest
 import torch
 
 import localspec
-from localspec.bench.drafters import drafts
+from localspec.bench.drafters import drafts, usable
+from localspec.core.drain import drain
 from localspec.core.errors import CatalogError, NotDownloaded, UsageError
-from localspec.core.events import SpecCard
+from localspec.core.events import SpecCard, Token
 from localspec.core.requests import DraftModel, DraftRequest, EarlyExit, LoadRequest
 from localspec.engine.drafters import table
 from localspec.engine.drafters.empty import empty
-from localspec.engine.drafters.table import DRAFTERS, MODEL, DrafterRow
+from localspec.engine.drafters.row import DrafterRow, Suggestion, refuse_argument
+from localspec.engine.drafters.table import DRAFTERS, MODEL
 from localspec.engine.protocols import Choice, Draft, Offer, Resident
 from localspec.engine.session import Session
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.runtime.api import load
 from localspec.runtime.draft_choice import check, check_entry, requested
 from localspec.runtime.local_models import drafters
+from localspec.runtime.open import open_target
+from localspec.runtime.other_programs import OtherPair, printed
+from localspec.runtime.prospects import prospects
+from localspec.tui.chat.draft_length import drafter, explained
+from localspec.tui.transcript.token_view import about
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, gpt2_like
 
@@ -60,12 +69,21 @@ ROW = DrafterRow(
     name="repeat",
     make=make,
     usage="repeat[:N]",
-    hint="--draft repeat:N",
     label=lambda most: f"repeat {most}".strip(),
     summary=lambda _: "the last token again",
     spelling=lambda _: "repeat",
     parse=lambda argument: argument or "",
+    suggest=lambda _: Suggestion("2", "needs text that repeats itself"),
 )
+
+
+HELP = """
+from dataclasses import replace
+from localspec.engine.drafters.table import DRAFTERS, LOOKUP
+DRAFTERS["echo"] = replace(LOOKUP, name="echo", usage="echo")
+from localspec.cli.main import cli
+cli(["chat", "--help"])
+"""
 
 
 @pytest.fixture
@@ -83,7 +101,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.heavy
 @pytest.mark.usefixtures("verified", "row")
 def test_a_drafter_of_one_row_drafts_for_a_chat_with_the_text_of_plain_decoding(target: Path):
-    check(LoadRequest(str(target), draft="repeat:3"))
+    check(LoadRequest(str(target), draft="repeat:3"), Catalog.load())
     texts = []
     for draft in ("repeat:3", "off"):
         with load(str(target), draft=draft, k=4, quant="fp64", threads=1) as llm:
@@ -98,15 +116,48 @@ def test_a_drafter_of_one_row_drafts_for_a_chat_with_the_text_of_plain_decoding(
 
 
 @pytest.mark.usefixtures("row")
-def test_a_row_is_what_help_lists_and_the_benchmark_show(tmp_path: Path):
+def test_a_row_is_all_that_help_lists_the_benchmark_and_the_chat_need(tmp_path: Path):
     assert "repeat[:N]" in table.usages()
     assert "repeat:N" in table.spellings()
+    assert table.parse("lookup+repeat:2") == DraftRequest("repeat", "2", lookup=True)
     assert "repeat" in table.names()
     entry = Entry("x", "x", tmp_path, draft=DraftEntry("repeat"))
     check_entry(entry)
     assert drafters(entry) == (("auto", "the last token again"), ("off", "decode plain"))
     assert drafts(entry, "auto") == [("plain", "off"), ("repeat", "repeat")]
     assert drafts(entry, "repeat:2")[1][0] == "repeat 2"
+    card = SpecCard("repeat")
+    assert drafter(card) == "repeat"
+    assert explained(card) == "repeat: it guesses the next tokens. The model checks every guess."
+    assert about(Token(1, "word", "draft", pos=0, drafter="repeat")) == "repeat: token 1 of its draft"
+    with pytest.raises(UsageError, match="Only localspec drafts for guide by repeat 2: vllm cannot"):
+        printed(OtherPair("guide", "repeat:2"), "vllm")
+
+
+@pytest.mark.usefixtures("row", "verified")
+def test_a_row_is_among_what_could_draft_and_what_is_measured():
+    opened = drain(open_target(LoadRequest.of("guide", quant="fp32", threads=1)))
+    found = list(prospects(opened.entry, opened.snapshot, opened.catalog, "fp32"))
+    assert [one.draft for one in found][:3] == ["lookup", "lookup+early-exit:2", "lookup+repeat:2"]
+    assert (found[2].name, found[2].detail, found[2].suits) == (
+        "look-up + repeat 2",
+        "needs text that repeats itself",
+        True,
+    )
+    assert [name for name, _ in usable(opened, "auto")] == [
+        "plain",
+        "look-up",
+        "early exit 2",
+        "draft model small",
+        "repeat 2",
+        "auto",
+    ]
+
+
+def test_a_row_is_in_the_help_of_draft():
+    """Help is made when the command line is imported."""
+    shown = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True).stdout
+    assert "Drafter: auto, off, early-exit[:E], lookup, echo, or a smaller model" in " ".join(shown.split())
 
 
 def test_without_its_row_it_is_the_name_of_a_draft_model():
@@ -142,9 +193,9 @@ def test_what_draft_does_not_take(text: str):
 
 
 def test_a_drafter_without_an_argument_takes_none():
-    assert table.refuse_argument(None) == ""
+    assert refuse_argument(None) == ""
     with pytest.raises(UsageError):
-        table.refuse_argument("")
+        refuse_argument("")
 
 
 @pytest.mark.parametrize(
@@ -202,5 +253,12 @@ def test_a_drafters_name_is_spelled_in_its_row_and_its_file():
 @pytest.mark.parametrize("typed", ["qwen/QWEN3-0.6B", "Qwen/Qwen3-0.6B/", "https://huggingface.co/Qwen/Qwen3-0.6B"])
 def test_a_draft_model_is_named_as_a_target_is(typed: str) -> None:
     with pytest.raises(NotDownloaded) as caught:
-        check(LoadRequest.of("Guide", draft=typed))
+        check(LoadRequest.of("Guide", draft=typed), Catalog.load())
     assert str(caught.value) == "'Qwen/Qwen3-0.6B' is not on this machine. Fetch it: localspec pull Qwen/Qwen3-0.6B"
+
+
+@pytest.mark.parametrize(
+    "text", ["auto", "off", "early-exit", "early-exit:3", "lookup", "org/small", "lookup+early-exit:3", "lookup+x"]
+)
+def test_what_draft_takes_is_spelled_as_it_is_parsed(text: str):
+    assert table.spelled(table.parse(text)) == text

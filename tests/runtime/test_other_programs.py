@@ -101,7 +101,7 @@ def test_llama_servers_options_are_those_of_its_type(drafter: str, kind: str):
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_early_exit_is_only_ours_and_lookup_is_offered(program: str):
-    with pytest.raises(UsageError, match="Only localspec drafts with an early exit") as raised:
+    with pytest.raises(UsageError, match="Only localspec drafts for o/target by early exit 4") as raised:
         printed(OtherPair("o/target", "early-exit:4"), program)
     assert raised.value.hint.endswith(f"localspec pair o/target lookup --print {program}")
 

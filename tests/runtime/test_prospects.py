@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from localspec.core import paths
 from localspec.core.events import Stats
+from localspec.engine.drafters.table import COPIES, TRAINED, UNTRAINED
 from localspec.history import History
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime import pairs
-from localspec.runtime.prospects import COPIES, SAME, TRAINED, UNTRAINED, Prospect, prospects, with_current
+from localspec.runtime.prospects import SAME, Prospect, prospects, with_current
 from tests.runtime.test_known_pairs import GUIDE, fetch
 from tests.support.chats import answer, chat
 

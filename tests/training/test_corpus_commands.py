@@ -30,7 +30,8 @@ from localspec.core import paths
 from localspec.core.requests import LoadRequest
 from localspec.history import History
 from localspec.tui.app import ChatApp
-from localspec.tui.control.commands import find, parse
+from localspec.tui.control.commands import find
+from localspec.tui.control.typed_commands import parse
 from localspec.tui.keys.ids import known_ids
 from localspec.tui.keys.keymap import spelled
 from localspec.tui.panels.prompt import Prompt

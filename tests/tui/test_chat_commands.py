@@ -18,9 +18,10 @@ from localspec.models.catalog import Catalog, DraftEntry
 from localspec.tui.chat.licence import OURS, licences
 from localspec.tui.chat.report import answer_report
 from localspec.tui.control.command_search import nearest
-from localspec.tui.control.commands import COMMANDS, Command, UserNames, awaited, find, offers, parse
+from localspec.tui.control.commands import COMMANDS, Command, UserNames, find
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.control.turns import WAITING
+from localspec.tui.control.typed_commands import awaited, offers, parse
 from localspec.tui.themes import ThemeChoice
 from localspec.tui.transcript.markers import Note
 from tests.models.test_catalog import fetched
@@ -31,14 +32,14 @@ pytestmark = pytest.mark.heavy
 
 
 def command(name: str) -> Command:
-    return Command(name, "", lambda *_: None)
+    return Command(name, "", "", lambda *_: None)
 
 
 @pytest.fixture
 def picky(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A command that needs one of three words, and what it was given."""
     given: list[str] = []
-    pick = Command("pick", "pick one", lambda _, word: given.append(word), "a|b|bc", choices=("a", "b", "bc"))
+    pick = Command("pick", "pick one", "", lambda _, word: given.append(word), "a|b|bc", choices=("a", "b", "bc"))
     monkeypatch.setattr("localspec.tui.control.commands.COMMANDS", COMMANDS | {"pick": pick})
     monkeypatch.setattr("localspec.tui.keys.palette.COMMANDS", COMMANDS | {"pick": pick})
     return given

@@ -15,10 +15,10 @@ from localspec.cli.doctor.records import (
     Package,
     Torch,
 )
+from localspec.core.disk import CACHE_SPARE_BYTES
 from localspec.core.nvidia import Driver, why_unused
 
 VITAL = {"torch", "transformers", "safetensors", "tokenizers", "jinja2", "msgspec", "click", "platformdirs", "psutil"}
-SPARE_BYTES = 256 << 20  # of a disk: with less, nothing can be saved
 SPARE_SHARE = 0.1  # of a GPU's memory: with less, another program uses it
 KEEPS = {"cache": "packed weights and compiled code", "state": "logs and measurements", "data": "chats"}
 KEEPS |= {"models": "downloads"}
@@ -99,6 +99,6 @@ def folder_findings(folder: FolderStatus) -> Iterator[Finding]:
         loss = f", so {KEEPS[folder.purpose]} are not saved" if folder.purpose in KEEPS else ""
         message = f"The {folder.purpose} folder {folder.path} cannot be {verb} ({folder.fault}){loss}."
         yield Finding("warning", message, f"Set {folder.variable} to another folder.")
-    elif folder.free_bytes is not None and folder.free_bytes < SPARE_BYTES:
+    elif folder.free_bytes is not None and folder.free_bytes < CACHE_SPARE_BYTES:
         message = f"The disk of the {folder.purpose} folder has only {folder.free_bytes / 1e6:.0f} MB free."
         yield Finding("warning", message, f"Free some space, or set {folder.variable} to another folder.")

@@ -12,19 +12,18 @@ from time import monotonic, sleep
 import msgspec
 
 from localspec.cli.download import session
-from localspec.cli.download.record import HELD, LOOK_SECONDS, PullRecord, recorded
+from localspec.cli.download.record import HELD, PullRecord, recorded
 from localspec.cli.download.request import RequestedPull
 from localspec.cli.download.session import Show
 from localspec.cli.io import as_json, print_note, print_text
 from localspec.core.errors import PullError, UsageError
 from localspec.core.events import Event
+from localspec.core.process import LOOK_SECONDS, STOP_SECONDS
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import of_words
 from localspec.hub import pulls
 from localspec.hub.records import PullPlan
 from localspec.hub.request import asked_repository
-
-STOP_SECONDS = 15.0  # within which a stopped process ends
 
 
 class Background(Event, frozen=True):

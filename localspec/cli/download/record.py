@@ -14,11 +14,11 @@ import msgspec
 
 from localspec.core import paths
 from localspec.core.locks import Lock, lock
+from localspec.core.process import LOOK_SECONDS
 from localspec.hub.records import HubAnswer, Progress
 
 ANSWERS = msgspec.json.Decoder(HubAnswer)
 EVERY_SECONDS = 0.5  # between two lines of progress
-LOOK_SECONDS = 0.2
 HELD = "LOCALSPEC_PULL_LOCK"  # the lock's descriptor, in a background pull's environment
 
 

@@ -43,7 +43,6 @@ from localspec.engine.cpu.lang import (
 
 F32: Any = np.float32
 INFINITY = F32(np.inf)
-LEAST = F32(SMALLEST)
 TRIES = tuple(F32(share) for share in SHARES)
 
 
@@ -152,7 +151,7 @@ def pack_group(bits: int, x: int, record: int, output: int) -> bool:
     codes = record + SCALE_BYTES + output // 16 * 64 + output % 16 * 4
     scale = F32(0)
     if bits == 8:
-        if abs(far) > LEAST:
+        if abs(far) > F32(SMALLEST):
             scale = abs(far) / F32(127)
         inverse = splat16(put_scale(record + 2 * output, scale))
         put_bytes16(codes, a * inverse)
@@ -160,7 +159,7 @@ def pack_group(bits: int, x: int, record: int, output: int) -> bool:
         put_bytes16(codes + 1024, c * inverse)
         put_bytes16(codes + 1536, d * inverse)
     else:
-        if abs(far) > LEAST:
+        if abs(far) > F32(SMALLEST):
             unit = splat16(F32(1) / far)
             scale = far * best_scale(a * unit, b * unit, c * unit, d * unit)
         inverse = splat16(put_scale(record + 2 * output, scale))

@@ -39,7 +39,6 @@ from localspec.engine.cpu.lang import (
 )
 
 F32 = np.float32
-LEAST = F32(SMALLEST)
 
 
 @compiled
@@ -49,7 +48,7 @@ def quantise(quantised: int, row: int, group: int, a: Vector, b: Vector, c: Vect
     groups = int_at(quantised + at.Q_GROUPS)
     index = row * groups + group
     top = greatest16(greater16(greater16(size16(a), size16(b)), greater16(size16(c), size16(d))))
-    inverse = splat16(F32(127) / top if top > LEAST else F32(0))
+    inverse = splat16(F32(127) / top if top > F32(SMALLEST) else F32(0))
     out = int_at(quantised + at.Q_BYTES) + index * GROUP
     total = store_bytes16(out, a * inverse) + store_bytes16(out + 16, b * inverse)
     total += store_bytes16(out + 32, c * inverse) + store_bytes16(out + 48, d * inverse)

@@ -1,19 +1,21 @@
 """DRAFTERS: every way to draft, a row each: what users write, whether a target allows it, how it is made and shown.
 
 A new drafter is a file beside this one, a row here and its tests. Importing this needs no torch: `make` imports the
-drafter's file when a model is loaded.
+drafter's file when a model is loaded. By name the rest knows only what is true of one drafter alone: a look-up drafts
+in front of another, copies, and is marked so; an early exit is a number of layers, which a sweep, a pull plan,
+/compare and transformers take; and other programs have words for a look-up (`runtime/other_programs.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 from os.path import basename, normpath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from localspec.core.errors import UsageError
 from localspec.core.events import Notice, SpecCard
 from localspec.core.requests import DraftRequest
+from localspec.engine.drafters.row import CheckedDrafter, DrafterRow, DraftTarget, Suggestion, card_name
 
 if TYPE_CHECKING:
     from localspec.engine.protocols import Drafter, Resident
@@ -21,77 +23,10 @@ if TYPE_CHECKING:
 SMALL_MODEL = "--draft ./FOLDER or ./FILE.gguf of a small model"
 
 
-@dataclass(frozen=True, slots=True)
-class DraftTarget:
-    """The facts of a target that a check needs. `exit_layers`: how many layers it can exit among, 0 if none can be
-    run alone; `known_exit`: the exit layer that models.toml gives it; `title`: its name for the user."""
-
-    name: str
-    exit_layers: int
-    title: str = ""
-    known_exit: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CheckedDrafter:
-    """A drafter that the target allows. `argument` is complete, `name` stands in the chat's header, and `exit_layer`
-    counts the target's layers that a draft runs through."""
-
-    argument: str = ""
-    name: str = ""
-    exit_layer: int = 0
-    notice: Notice | None = None
-
-
-def refuse_argument(argument: str | None) -> str:
-    """Refuses an argument: the default of a row."""
-    if argument is not None:
-        raise UsageError(f"This drafter takes no argument: ':{argument[:40]}'.", hint="Leave that out of --draft.")
-    return ""
-
-
-def allow_any_target(argument: str, target: DraftTarget) -> CheckedDrafter:  # noqa: ARG001 - any target will do
-    """Allows every target: the default of a row."""
-    return CheckedDrafter(argument)
-
-
-def suits_any_target(target: DraftTarget) -> bool:  # noqa: ARG001 - any target will do
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class DrafterRow:
-    """One way to draft. --draft takes its `name`, and `name:argument` where it has one.
-
-    `parse` returns the argument, or raises UsageError; None is a name without a colon. `check` completes it, or refuses
-    the target. `make` gets the argument, the target's decoder, and the drafter's own where it has a model.
-
-    `usage` is how help spells it; "" for a draft model, which any other name means. `hint` suggests it to a user whose
-    model has no drafter, if it `suits` the target. `setting` is its argument's key in models.toml. `label` names it in
-    a benchmark, `summary` in the list of models, both by the argument; `spelling` is what --draft takes to get the
-    same drafter again. `explains`: how it guesses, for readers to whom that is new.
-    """
-
-    name: str
-    make: Callable[[str, Resident, Resident | None], Drafter]
-    usage: str
-    hint: str
-    label: Callable[[str], str]
-    summary: Callable[[str], str]
-    spelling: Callable[[SpecCard], str]
-    parse: Callable[[str | None], str] = refuse_argument
-    check: Callable[[str, DraftTarget], CheckedDrafter] = allow_any_target
-    suits: Callable[[DraftTarget], bool] = suits_any_target
-    explains: str = "it guesses the next tokens"
-    setting: Literal["exit_layer", "model", ""] = ""
-
-    @property
-    def has_model(self) -> bool:
-        """Whether it is a model of its own, with weights to load and a tokenizer to compare."""
-        return self.setting == "model"
-
-
 # Early exit: the argument is the exit layer.
+
+TRAINED = "trained for early exit"
+UNTRAINED = "not known to be trained for early exit: most drafts would be rejected"
 
 
 def parse_exit(argument: str | None) -> str:
@@ -104,12 +39,29 @@ def parse_exit(argument: str | None) -> str:
 
 
 def check_early_exit(argument: str, target: DraftTarget) -> CheckedDrafter:
-    """Takes the layer of the argument, else models.toml's, else a quarter of the depth."""
-    layer = int(argument) if argument else target.known_exit or max(target.exit_layers // 4, 1)
+    """Takes the layer of the argument, else the usual one."""
+    layer = int(argument) if argument else usual_exit(target)
     check_exit(layer, target.exit_layers, target.name)
     message = f"'{target.title}' may not be trained for early exit; drafts from layer {layer} may be accepted rarely."
     notice = Notice("warning", "untrained_exit", message, "Watch the acceptance, or --draft off.")
     return CheckedDrafter(str(layer), f"early exit {layer}", layer, None if target.known_exit is not None else notice)
+
+
+def usual_exit(target: DraftTarget) -> int:
+    """The exit layer of models.toml, else a quarter of the depth."""
+    return target.known_exit or max(target.exit_layers // 4, 1)
+
+
+def suggest_exit(target: DraftTarget) -> Suggestion | None:
+    if target.exit_layers < 2:
+        return None
+    trained = target.known_exit is not None
+    return Suggestion(str(usual_exit(target)), TRAINED if trained else UNTRAINED, trained)
+
+
+def shown_exit(spec: SpecCard) -> str:
+    last = spec.exit_layer
+    return card_name(spec) if not last else f"layers 1–{last}" if last > 1 else "layer 1"
 
 
 def check_exit(layer: int, layers: int, name: str) -> None:
@@ -138,13 +90,13 @@ EARLY_EXIT = DrafterRow(
     name="early-exit",
     make=make_early_exit,
     usage="early-exit[:E]",
-    hint="--draft early-exit:E for a LayerSkip model",
     label=lambda layer: f"early exit {layer}".strip(),
     summary=lambda layer: f"early exit after layer {layer}" if layer else "early exit",
     spelling=lambda spec: f"early-exit:{spec.exit_layer}",
     parse=parse_exit,
     check=check_early_exit,
-    suits=lambda target: target.exit_layers > 0,
+    suggest=suggest_exit,
+    shown=shown_exit,
     explains="the model's own first layers guess the next tokens",
     setting="exit_layer",
 )
@@ -160,19 +112,26 @@ def make_model(argument: str, target: Resident, own: Resident | None) -> Drafter
     return ModelDrafter(own, target.arch.vocab_size)
 
 
+def model_label(name: str) -> str:
+    return f"draft model {name}".strip()
+
+
 MODEL = DrafterRow(
     name="model",
     make=make_model,
     usage="",
-    hint=f"{SMALL_MODEL} with the same tokenizer",
-    label=lambda name: f"draft model {name}".strip(),
+    label=model_label,
     summary=lambda name: f"a smaller model ({basename(normpath(name))})",
     spelling=lambda spec: spec.name,
+    suggest=lambda _: None,
+    shown=lambda spec: model_label(spec.name) if spec.lookup else card_name(spec),
     explains="a smaller model guesses the next tokens",
     setting="model",
 )
 
 # Look-up: what followed the last tokens before; it needs no model, and has no argument.
+
+COPIES = "copies earlier text of this chat; needs no model"
 
 
 def make_lookup(argument: str, target: Resident, own: Resident | None) -> Drafter:  # noqa: ARG001 - it needs neither
@@ -185,12 +144,13 @@ LOOKUP = DrafterRow(
     name="lookup",
     make=make_lookup,
     usage="lookup",
-    hint="--draft lookup",
     label=lambda _: "look-up",
     summary=lambda _: "look-up",
     spelling=lambda _: "lookup",
     check=lambda argument, _: CheckedDrafter(argument, "look-up"),
+    suggest=lambda _: Suggestion(detail=COPIES),
     explains="it copies what followed the last words earlier in the text",
+    holds_memory=False,
 )
 
 DRAFTERS = {row.name: row for row in (EARLY_EXIT, LOOKUP, MODEL)}
@@ -226,6 +186,15 @@ def has_model(kind: str) -> bool:
     return kind in DRAFTERS and DRAFTERS[kind].has_model
 
 
+def holds_memory(kind: str) -> bool:
+    return kind in DRAFTERS and DRAFTERS[kind].holds_memory
+
+
+def names_row(text: str) -> bool:
+    """Whether --draft takes this for a row with a name of its own, and not for a model."""
+    return text.partition(":")[0] in names()
+
+
 def usages() -> list[str]:
     """How --help spells the drafters that have a name of their own: early-exit[:E]."""
     return [row.usage for row in DRAFTERS.values() if row.usage]
@@ -241,9 +210,11 @@ def names() -> list[str]:
     return [row.name for row in DRAFTERS.values() if row.usage]
 
 
-def hints(target: DraftTarget) -> list[str]:
-    """Suggestions for a user whose model has no drafter."""
-    return [row.hint for row in DRAFTERS.values() if row.suits(target)]
+def suggested(target: DraftTarget) -> Iterator[tuple[DraftRequest, Suggestion]]:
+    """What could draft for a target without a model of its own, look-up first."""
+    for row in sorted(DRAFTERS.values(), key=lambda row: row.name != LOOKUP.name):
+        if (found := row.suggest(target)) is not None:
+            yield DraftRequest(row.name, found.argument), found
 
 
 def label(request: DraftRequest) -> str:
@@ -257,6 +228,11 @@ def kind_name(kind: str) -> str:
     return DRAFTERS[kind].label("") if kind in DRAFTERS else kind
 
 
+def names_without_model() -> list[str]:
+    """The kinds that need no model of their own, as the user reads them."""
+    return [row.label("") for row in DRAFTERS.values() if not row.has_model]
+
+
 def together(name: str, lookup: bool) -> str:
     """The names of both where a look-up stands in front."""
     return f"look-up + {name}" if lookup else name
@@ -266,6 +242,18 @@ def summary(request: DraftRequest) -> str:
     """The drafter in the list of models."""
     row = DRAFTERS.get(request.kind)
     return row.summary(request.argument) if row else request.kind
+
+
+def shown(spec: SpecCard) -> str:
+    """The drafter beside the chat, without a look-up in front of it."""
+    return DRAFTERS[spec.kind].shown(spec) if spec.kind in DRAFTERS else card_name(spec)
+
+
+def spelled(request: DraftRequest) -> str:
+    """The --draft that `parse` makes this of."""
+    argument = f":{request.argument}" if request.argument else ""
+    own = request.argument if has_model(request.kind) else f"{request.kind}{argument}"
+    return f"{IN_FRONT}{own}" if request.lookup else own
 
 
 def spelling(spec: SpecCard) -> str | None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any  # Any: fields of a config.json
 
 from localspec.core.errors import CHOOSE_ANOTHER, REPEAT, CheckpointError
+from localspec.core.requests import SAMPLING_FIELDS
 from localspec.models.gguf.fields import Fields, shortest
 from localspec.models.gguf.header import Gguf
 from localspec.models.gguf.names import EMBEDDING, FLOATS, HEAD, ROPE_FACTORS
@@ -41,13 +42,7 @@ ACTED_ON = {  # fields that llama.cpp supports in these architectures, with the 
 }
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 LONGEST_HEAD = 8192
-SAMPLING = {  # llama.cpp's names by transformers'
-    "temperature": "temp",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
-    "repetition_penalty": "penalty_repeat",
-}
+SAMPLING = {"temperature": "temp", "repetition_penalty": "penalty_repeat"}  # its other names of options are ours
 NEAR = 1e-5  # relative; the factors are computed in float32
 
 
@@ -166,7 +161,7 @@ def llama3_factors(theta: float, head_dim: int, factor: float) -> list[float]:
 
 def read_generation(model: Gguf) -> Config:
     """The makers' sampling defaults as in generation_config.json; empty where there are none."""
-    values = {ours: model.metadata.get(f"general.sampling.{theirs}") for ours, theirs in SAMPLING.items()}
+    values = {name: model.metadata.get(f"general.sampling.{SAMPLING.get(name, name)}") for name in SAMPLING_FIELDS}
     given = {name: shortest(value) for name, value in values.items() if type(value) is float}
     given |= {name: value for name, value in values.items() if type(value) is int}
     return {"do_sample": True, **given} if given else {}

@@ -9,7 +9,7 @@ from statistics import mode
 from localspec.core.events import SpecCard, Step
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import SERVER
-from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP, MODEL, together
+from localspec.engine.drafters.table import DRAFTERS, LOOKUP, shown, together
 from localspec.runtime.draft_choice import TURNED_OFF
 
 RECENT = 16  # rounds
@@ -48,21 +48,14 @@ def drafter(spec: SpecCard) -> str:
     if spec.kind == "off":
         return WHY_NONE.get(spec.reason, NO_MODEL)
     translated = " (other tokenizer)" if spec.translated else ""
-    return together(f"{one_line(own_name(spec))}{translated}", spec.lookup)
-
-
-def own_name(spec: SpecCard) -> str:
-    """The name without a look-up; beside one a model is named as a draft model."""
-    if spec.kind == EARLY_EXIT.name and spec.exit_layer:
-        return f"layers 1–{spec.exit_layer}" if spec.exit_layer > 1 else "layer 1"
-    return MODEL.label(spec.name) if spec.kind == MODEL.name and spec.lookup else spec.name or spec.kind
+    return together(f"{one_line(shown(spec))}{translated}", spec.lookup)
 
 
 def explained(spec: SpecCard) -> str:
     """How the drafter guesses, and the look-up in front of it, in a sentence; "" where nothing drafts here."""
     if spec.switch == "off" or spec.kind not in DRAFTERS:
         return ""
-    own = f"{one_line(own_name(spec))}: {DRAFTERS[spec.kind].explains}"
+    own = f"{one_line(shown(spec))}: {DRAFTERS[spec.kind].explains}"
     first = [f"{LOOKUP.label('')}: {LOOKUP.explains}"] if spec.lookup else []
     return f"{'; '.join([*first, own])}. The model checks every guess."
 

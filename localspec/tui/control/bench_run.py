@@ -13,7 +13,7 @@ from localspec.core.errors import EngineError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
-from localspec.runtime.bench_table import bench_table, conclusion
+from localspec.runtime.bench_table import RowLength, bench_table, conclusion
 from localspec.tui.panels.stats_line import loading_words
 
 TOKENS, REPEATS = 64, 1  # a look, in the middle of a chat; the command measures longer
@@ -25,7 +25,7 @@ class ShownRow(msgspec.Struct, frozen=True):
     """Holds those columns of the bench command's output that the chat shows. None: there was nothing to measure."""
 
     method: str
-    k: str
+    k: RowLength
     quant: str = ""
     tokens_per_second: float | None = None
     speedup: float | None = None
@@ -90,8 +90,13 @@ async def measured(command: Sequence[str], tell: Callable[[Loading], object]) ->
     if process.returncode:
         last = (complaint.decode(errors="replace").strip().splitlines() or ["It printed no error."])[-1]
         raise EngineError(f"The benchmark failed: {one_line(last).removeprefix('error: ')}")
+    return read_figures(figures)
+
+
+def read_figures(line: bytes) -> Measured:
+    """Parses the command's JSON, in which a draft length is text."""
     try:
-        return msgspec.json.decode(figures, type=Measured)
+        return msgspec.json.decode(line, type=Measured, strict=False)
     except msgspec.DecodeError as fault:
         raise EngineError(f"The benchmark's figures cannot be read ({fault}).", hint="Try: localspec bench") from fault
 

@@ -15,11 +15,12 @@ from localspec.core.sanitize import clean
 from localspec.history import Attachment
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.details import details
-from localspec.tui.control.commands import escape_slash, find, parse
+from localspec.tui.control.commands import find
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.message_edit import MessageEdit
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
+from localspec.tui.control.typed_commands import escape_slash, parse
 from localspec.tui.keys.key_names import keys_of, shown
 from localspec.tui.panels.keys_line import Key as LineKey
 from localspec.tui.panels.keys_line import letter

@@ -8,12 +8,12 @@ from inspect import isawaitable
 
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
-from localspec.tui.control import server_limits
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.command_search import unknown
-from localspec.tui.control.commands import Command, UserNames, escape_slash, find, parse, unescape_slash
+from localspec.tui.control.commands import Command, UserNames, find
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
+from localspec.tui.control.typed_commands import escape_slash, parse, unescape_slash
 from localspec.tui.panels.prompt import Prompt
 
 SEND_AS_TEXT = "Send it as text?"
@@ -64,7 +64,7 @@ class CommandLine:
             return
         self.feedback.command = text
         try:
-            if lack := server_limits.lack(command.name, self.tuning.server):
+            if lack := command.lack(self.tuning.server):
                 self.feedback.refuse(lack)
             elif argument and not command.argument:
                 self.feedback.refuse(f"/{name} takes no argument.")
@@ -114,7 +114,7 @@ class CommandLine:
             prompt.clear()
             prompt.give(f"/{command.name} ")
             prompt.focus()
-        elif lack := server_limits.lack(command.name, self.tuning.server):
+        elif lack := command.lack(self.tuning.server):
             self.feedback.refuse(lack)
         else:
             self.screen.call_later(self.run, command, "")

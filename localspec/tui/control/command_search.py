@@ -7,55 +7,15 @@ import re
 from collections.abc import Iterable
 
 from localspec.core.sanitize import one_line
-from localspec.core.weight_formats import LISTED
 from localspec.tui.control.commands import COMMANDS, Command
 
 LONGEST_SHOWN = 20  # of a word that is not a command
 ALIKE = 0.7  # of two words, at least, for one to be taken for a slip of the finger
 LEAVES = "bye"  # is never advised
-KEYWORDS = {  # other words for what a command does
-    "new": "start begin conversation chat reset",
-    "system": "prompt instructions persona role",
-    "retry": "regenerate again repeat another answer reroll",
-    "edit": "change rewrite correct message question",
-    "undo": "take back revert remove last turn",
-    "redo": "undo again forward restore bring back",
-    "tree": "branches versions map history jump",
-    "branch": "fork split alternative version",
-    "copy": "clipboard yank code",
-    "continue": "resume go on longer finish cut",
-    "spec": "speculation speculative faster speed drafting turn off",
-    "k": "draft length tokens speculation",
-    "compare": "plain speed faster side difference measure",
-    "attach": "file upload add include document read",
-    "tokens": "who wrote colours provenance accepted drafted",
-    "set": "temperature top_p top_k min_p seed sampling penalty repetition settings options",
-    "preset": "sampling temperature creative balanced precise",
-    "template": "chat format jinja chatml completion",
-    "model": "load switch change download hub pull library delete quant size",
-    "quant": f"quantisation quantization format precision weights {' '.join(LISTED)}",
-    "draft": "drafter draft model early exit speculation faster",
-    "why": "speculation faster speed slow drafter draft model reason",
-    "bench": "benchmark measure speed faster tokens per second",
-    "fit": "memory ram vram gpu context size quant format",
-    "stats": "statistics figures numbers speed acceptance",
-    "show": "info details loaded context format",
-    "license": "licence legal terms rights",
-    "unload": "free memory stop eject release",
-    "theme": "colour colours color colors dark light look appearance style",
-    "keys": "keyboard shortcuts bindings hotkeys",
-    "log": "debug errors engine file",
-    "help": "commands keys how manual usage",
-    "chats": "history list sidebar delete rename pin old conversations",
-    "rename": "title name chat",
-    "search": "find history grep look words",
-    "export": "save write markdown json file download",
-    "bye": "quit exit leave close end",
-}
 
 
 def keywords(command: Command) -> list[str]:
-    return KEYWORDS.get(command.name, "").split()
+    return command.keywords.split()
 
 
 def nearest(word: str, words: Iterable[str]) -> str:

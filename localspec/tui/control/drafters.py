@@ -12,7 +12,7 @@ from localspec.engine.drafters.table import spelling
 from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.draft_choice import TURNED_OFF
 from localspec.tui.chat.draft_length import drafting, why_off
-from localspec.tui.control import server_limits
+from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.models import IN_USE, Models
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.speculation import Speculation
@@ -35,7 +35,7 @@ class Drafters:
         spec = self.state.spec
         if spec is not None and spec.kind == "off" and not self.state.drafter_failed:
             if self.tuning.server:
-                self.feedback.refuse(server_limits.lack("draft", self.tuning.server))
+                self.feedback.refuse(COMMANDS["draft"].lack(self.tuning.server))
             else:
                 self.show()
         else:

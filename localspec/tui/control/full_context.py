@@ -9,11 +9,11 @@ from localspec.config.tables import OverflowPolicy
 from localspec.core.events import Failure
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.control.chat_model import ChatModel
-from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.models import Chosen
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.control.turns import Turns
+from localspec.tui.control.typed_commands import escape_slash
 from localspec.tui.screens.overflow import Overflow, OverflowChoice, oldest
 
 ASKS_AGAIN = "Not asked again in this chat until you type /set context_overflow=ask"

@@ -12,7 +12,7 @@ from textual.content import Content
 from localspec.core.sanitize import clean
 from localspec.history import Attachment
 from localspec.tui.chat.attachments import left_out
-from localspec.tui.control.commands import escape_slash
+from localspec.tui.control.typed_commands import escape_slash
 from localspec.tui.panels.pills import newest
 from localspec.tui.panels.prompt import Prompt
 

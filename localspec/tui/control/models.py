@@ -21,7 +21,7 @@ from localspec.core.weight_formats import AUTO, LISTED
 from localspec.history.text.lists import short_name
 from localspec.tui.chat import chosen_formats
 from localspec.tui.chat.draft_length import drafter
-from localspec.tui.control import server_limits
+from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.library import Library
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.speculation import Speculation
@@ -111,7 +111,7 @@ class Models:
     def pick(self, *, drafts_first: bool = False) -> None:
         """Opens the models screen."""
         if self.tuning.server:
-            self.feedback.refuse(server_limits.lack("model", self.tuning.server))
+            self.feedback.refuse(COMMANDS["model"].lack(self.tuning.server))
             return
         from localspec.tui.screens.models import ModelLists, ModelsScreen
 
@@ -173,7 +173,7 @@ class Models:
         """Load another model, another drafter or another format, once it is known to work. Of several choices the last
         one counts."""
         if self.tuning.server:
-            self.feedback.refuse(server_limits.lack("model", self.tuning.server))
+            self.feedback.refuse(COMMANDS["model"].lack(self.tuning.server))
             return
         look = partial(self.look_up, model, draft, quant, self.feedback.command)
         self.feedback.hint(CHECKING.format(name=one_line(short_name(model))), LONG)

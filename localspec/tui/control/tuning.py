@@ -204,7 +204,7 @@ class Tuning:
         if isinstance(draft, str) and "draft" not in self.load_flags:
             asked = msgspec.structs.replace(self.load, draft=draft)
             with suppress(LocalspecError):
-                check(asked)
+                check(asked, self.catalog)
                 self.load = asked
 
     def set(self, typed: str) -> None:

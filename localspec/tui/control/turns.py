@@ -21,9 +21,9 @@ from localspec.tui.chat.copy_sources import elsewhere
 from localspec.tui.chat.prompt_progress import PromptReading
 from localspec.tui.chat.recorder import ChatSaved
 from localspec.tui.chat.repetition import Repetition
-from localspec.tui.control.commands import escape_slash
 from localspec.tui.control.feed import Feed
 from localspec.tui.control.parts import ChatParts
+from localspec.tui.control.typed_commands import escape_slash
 from localspec.tui.panels.stats_line import waiting_words
 from localspec.tui.transcript.markers import Note
 

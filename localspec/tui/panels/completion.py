@@ -15,7 +15,8 @@ from textual.widgets import Static
 from localspec.core.sanitize import one_line
 from localspec.tui.chat.daemon import in_daemon
 from localspec.tui.chat.file_names import MOST_OFFERED, PREFIX, Begun, FolderNames, Named, begun, steps, written
-from localspec.tui.control.commands import CommandCompletion, UserNames, awaited, offers
+from localspec.tui.control.commands import UserNames
+from localspec.tui.control.typed_commands import CommandCompletion, awaited, offers
 
 MOST_ROWS = 8
 WIDEST_USAGE, WIDEST_PATH = 26, 60

@@ -12,6 +12,7 @@ from textual.content import Content
 
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import count_words, size_words
+from localspec.engine.drafters.table import names_without_model
 from localspec.history.text.columns import cells, cut, fitted
 from localspec.hub.records import SearchRow
 from localspec.loading.fit import FitReport
@@ -75,7 +76,8 @@ class Listing:
         if self.drafter is not None:
             verdict = self.drafter.verdict
             return f"+ {short(self.drafter.name)}{f' {one_line(verdict.reason)}' if verdict else ''}"
-        return one_line(self.row.pair) if self.row.pair in ("", "early exit") else f"+ {short(self.row.pair)}"
+        own = self.row.pair in ("", *names_without_model())
+        return self.row.pair if own else f"+ {short(self.row.pair)}"
 
 
 def rank(word: str) -> int:

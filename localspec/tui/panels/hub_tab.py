@@ -20,6 +20,7 @@ from textual.widgets.option_list import Option
 
 from localspec.core.errors import AccessDenied, LocalspecError, PullError
 from localspec.core.sanitize import one_line
+from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.hub.environment import is_offline, page_of
 from localspec.hub.queue import DownloadQueue
 from localspec.hub.records import (
@@ -363,7 +364,7 @@ class HubTab(Vertical):
         if listing.drafter is not None:
             self.change(repo, lambda one: replace(one, drafter=None, fit=None))
             self.read_headers()
-        elif listing.row.pair == "early exit":
+        elif listing.row.pair == EARLY_EXIT.label(""):
             self.state.say(f"{one_line(repo)} drafts for itself by early exit: no second model is needed.")
         else:
             self.state.wait(f"Looking for a drafter for {one_line(repo)}…")

@@ -32,7 +32,8 @@ from localspec.tui.chat.attachments import (
     paths_mentioned,
 )
 from localspec.tui.chat.daemon import in_daemon
-from localspec.tui.control.commands import CommandCompletion, UserNames, parse
+from localspec.tui.control.commands import UserNames
+from localspec.tui.control.typed_commands import CommandCompletion, parse
 from localspec.tui.panels.completion import Completion
 from localspec.tui.panels.pills import Pills, name, newest
 from localspec.tui.terminal.bound_keys import runs_binding
