@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from textual._compositor import ChopsUpdate, Compositor
+from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
@@ -32,12 +32,25 @@ class Painter(Compositor):
     find."""
 
     marks: Marks | None = None
+    _painted: dict[Widget, tuple[Region, Region]] = {}  # noqa: RUF012 - replaced whole, never changed
 
     def render_partial_update(self) -> ChopsUpdate | None:
+        self._notice_moves()
         changed = {region.intersection(self.size.region) for region in self._dirty_regions}
         self._dirty_regions.clear()
         spans = list(self._regions_to_spans(changed))
         return ChopsUpdate(self._paint(spans), spans, [cuts[1:] for cuts in self.cuts]) if spans else None
+
+    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        self._painted = self.visible_widgets
+        return super().render_full_update(simplify)
+
+    def _notice_moves(self) -> None:
+        """What stands elsewhere than it was painted has changed. Textual finds that out while it lays out, but not
+        where a widget's position was asked for before: by then its map has the new one."""
+        moved = self.visible_widgets.items() ^ self._painted.items()
+        self._dirty_regions.update(region.intersection(clip) for _, (region, clip) in moved)
+        self._painted = self.visible_widgets
 
     def _render_chops(self, crop: Region, is_rendered_line: Callable[[int], bool]) -> Sequence[Mapping[int, Strip]]:
         return self._paint((y, *crop.column_span) for y in crop.line_range if is_rendered_line(y))  # type: ignore[return-value]
