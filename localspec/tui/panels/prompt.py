@@ -133,9 +133,12 @@ class Prompt(TextArea, inherit_bindings=False):
         self.forget_mentions()
         return text
 
-    def lay(self, text: str) -> None:
+    def lay(self, text: str, *, can_be_undone: bool = False) -> None:
         """Puts a text in place of what is there, with the cursor after it; nothing is offered to complete it."""
-        self.text = text
+        if can_be_undone:
+            self.replace(text, self.document.start, self.document.end)
+        else:
+            self.text = text
         self.forget_mentions()
         self.move_cursor(self.document.end)
         row, column = self.cursor_location
