@@ -36,6 +36,7 @@ from localspec.tui.control.commands import CommandCompletion, UserNames, parse
 from localspec.tui.panels.completion import Completion
 from localspec.tui.panels.pills import Pills, name, newest
 from localspec.tui.terminal.bound_keys import runs_binding
+from localspec.tui.terminal.written import unprintable
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
 COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c", "ctrl+z,super+z"}
@@ -121,6 +122,10 @@ class Prompt(TextArea, inherit_bindings=False):
         if (not self.text and self.claims(event)) or (not event.is_printable and await runs_binding(self, event.key)):
             event.stop()
             event.prevent_default()
+        elif typed := unprintable(event):
+            event.stop()
+            event.prevent_default()
+            self.replace(typed, *self.selection, maintain_selection_offset=False)
 
     def write_on(self, letter: str) -> None:
         """The focus comes back from the attachments, with the letter that was typed there."""
