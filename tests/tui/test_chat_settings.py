@@ -194,6 +194,26 @@ async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tup
         assert await asked_with(stage) == SamplingOptions(temperature=0.4, top_k=5)
 
 
+async def test_the_form_shows_where_the_focus_is_and_says_what_enter_does_there():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        opened = await form(stage)
+        await stage.sees("Enter applies")
+        label = opened.preset.query_one("#label")
+        assert not label.visual_style.reverse
+        await stage.pilot.press("shift+tab")
+        await stage.sees("Enter opens the list")
+        await stage.until(lambda: label.visual_style.reverse)
+        await stage.pilot.press("enter")
+        await stage.sees("Enter chooses")
+        await stage.pilot.press("escape")
+        await stage.sees("Enter opens the list")
+        await stage.pilot.press("shift+tab")
+        await stage.sees("Enter cancels")
+        await stage.pilot.press("shift+tab")
+        await stage.sees("Enter applies")
+
+
 @pytest.mark.slow
 async def test_the_form_does_not_apply_what_is_out_of_range_and_esc_changes_nothing():
     async with open_chat(ScriptedEngine(HELLO)) as stage:
