@@ -103,7 +103,7 @@ class AnswerRun:
             reason = "cancelled"
         except ContextOverflow as fault:
             turns, context = self.turns_over(), state.ready.model.context_max
-            hint = remedies(turns, context, state.parts.target.arch.max_context)
+            hint = remedies(turns, fault.prompt_n, state.parts.target.arch.max_context)
             raise ContextOverflow.of(fault.prompt_n, context, hint=hint, turns_over=turns) from fault
         except (RuntimeError, MemoryError) as fault:
             if is_out_of_memory(fault):

@@ -43,7 +43,7 @@ def check_prompt(load: LoadRequest, request: GenerateRequest) -> None:
         ids = prompter.text(request.prompt or "") if messages is None else prompter.chat(messages)
         if len(ids) >= context:
             turns = turns_over(messages or (), context, lambda some: len(prompter.chat(some)))
-            raise ContextOverflow.of(len(ids), context, turns_over=turns, hint=remedies(turns, context, longest))
+            raise ContextOverflow.of(len(ids), context, turns_over=turns, hint=remedies(turns, len(ids), longest))
 
 
 def num_bytes(request: GenerateRequest) -> int:

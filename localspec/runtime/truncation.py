@@ -24,9 +24,10 @@ def without_oldest(messages: RequestMessages, count: int) -> tuple[Message, ...]
     return (*(message for message in messages[:first] if message.role == "system"), *messages[first:])
 
 
-def remedies(turns_over: int, context: int, longest: int) -> str:
-    """Remedies for a prompt that is too long: a new chat only if the question fits alone."""
-    new_chat, longer = ["start a new chat"] * (turns_over > 0), [f"raise --ctx, up to {longest}"] * (context < longest)
+def remedies(turns_over: int, prompt_n: int, longest: int) -> str:
+    """Remedies for a prompt that is too long: a new chat only if the question fits alone, and a longer context only if
+    the prompt fits into the longest."""
+    new_chat, longer = ["start a new chat"] * (turns_over > 0), [f"raise --ctx, up to {longest}"] * (prompt_n < longest)
     return f"{', or '.join(['Shorten it', *new_chat, *longer])}."
 
 

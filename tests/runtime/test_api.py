@@ -748,7 +748,8 @@ def test_a_prompt_that_is_too_long_is_told_what_helps_and_nothing_else(llm: LLM,
     assert hint(llm, "user", "assistant", "user") == "Shorten it.", "in a new chat it would be as long"
     assert hint(llm, "system", "user", "assistant", "user", last="and?") == "Shorten it.", "the system prompt stays"
     with open_target(models, ctx=32) as small:
-        assert hint(small, "user") == "Shorten it, or raise --ctx, up to 512."
+        assert hint(small, "user", last="word " * 60) == "Shorten it, or raise --ctx, up to 512."
+        assert hint(small, "user") == "Shorten it.", "it would not fit there either"
 
 
 def test_a_conversation_that_is_too_long_says_how_many_turns_must_go(llm: LLM):

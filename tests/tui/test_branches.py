@@ -168,6 +168,50 @@ async def test_an_edit_that_is_given_up_gives_the_draft_back():
         await shows(stage, "/one", "first")
 
 
+@pytest.mark.parametrize(
+    ("keys", "text", "hint"),
+    [
+        (["alt+e"], "one", branches.CANCELLED),
+        (["alt+up", "e"], "first", branches.CANCELLED_EARLIER),
+    ],
+)
+async def test_an_edit_that_was_cancelled_is_opened_as_it_was_left(keys: list[str], text: str, hint: str):
+    """Nothing that was typed is lost, and undo has the message as it is."""
+    async with open_chat(ScriptedEngine(*says("first"))) as stage:
+        await ask(stage, "one")
+        for typed in ("! By hand", ". More"):
+            await stage.pilot.press(*keys)
+            await stage.until(lambda: stage.chat.prompt.text.startswith(text))
+            before = stage.chat.prompt.text
+            stage.chat.prompt.insert(typed)
+            await stage.pilot.press("escape")
+            await stage.hints(stage.chat.feedback.with_keys(hint))
+            assert stage.chat.prompt.text == ""
+            assert before + typed in (f"{text}! By hand", f"{text}! By hand. More")
+        await shows(stage, "one", "first")
+        await stage.pilot.press(*keys)
+        await stage.until(lambda: stage.chat.prompt.text == f"{text}! By hand. More")
+        await stage.pilot.press("ctrl+underscore")
+        await stage.until(lambda: stage.chat.prompt.text == text)
+        stage.chat.status.end_hint()
+        await stage.pilot.press("escape")
+        await stage.until(lambda: stage.chat.branches.edited is None)
+        assert not stage.chat.status.hint
+        await stage.pilot.press(*keys)
+        await stage.until(lambda: stage.chat.prompt.text == text)
+
+
+async def test_an_edit_that_another_branch_ended_is_opened_as_it_was_left():
+    async with open_chat(ScriptedEngine(*says("first"))) as stage:
+        await ask(stage, "one")
+        await stage.pilot.press("alt+e", "!", "alt+z")
+        await stage.until(lambda: stage.chat.prompt.text == "one")
+        await stage.pilot.press("alt+y")
+        await shows(stage, "one", "first")
+        await stage.pilot.press("alt+e")
+        await stage.until(lambda: stage.chat.prompt.text == "one!")
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("sent", [False, True])
 async def test_an_edit_has_the_questions_files_and_the_draft_keeps_its_own(sent: bool):

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from textual.theme import Theme
-from textual.widgets import Input
+from textual.widgets import Input, Select
 
 from localspec.config.reading import read
 from localspec.config.tables import ChatTable, Config, PresetTable, UiTable
@@ -112,6 +112,40 @@ async def test_a_preset_takes_the_place_of_what_was_said_and_brings_its_system_p
         assert await asked_with(stage) == SamplingOptions(temperature=0.7, top_p=0.95)
 
 
+async def test_a_preset_says_that_it_brings_a_system_prompt_and_that_it_takes_it_away():
+    presets = {"odd": PresetTable(system="Be odd.\x1b[2J"), "long": PresetTable(system="word " * 100)}
+    tuning = guide(Config(presets=presets))
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(100, 24)) as stage:
+        await stage.ready()
+        await stage.send("/preset odd")
+        await stage.hints("the preset's system prompt: “Be odd.␛[2J”")
+        await stage.send("/preset long")
+        await stage.hints(f"the preset's system prompt: “{'word ' * 12}…”")
+        await stage.send("/preset precise")
+        await stage.hints("preset precise · temperature 0 · no system prompt")
+        await stage.send("/set seed=3")
+        await stage.hints("seed 3")
+        assert "systemprompt" not in stage.hint, "it did not change"
+        await stage.send("/system Be brief.")
+        await stage.send("/preset odd")
+        await stage.hints("preset odd")
+        assert "systemprompt" not in stage.hint, "the chat's own stays"
+
+
+async def test_the_form_says_it_too_and_what_was_the_system_prompt_before_is_again():
+    tuning = guide(Config(presets={"odd": PresetTable(system="Be odd.")}))
+    assert tuning.entry is not None
+    tuning.entry = replace(tuning.entry, system="Be good.")
+    async with open_chat(ScriptedEngine(HELLO), tuning=tuning, size=(100, 24)) as stage:
+        await stage.ready()
+        for words in ("the preset's system prompt: “Be odd.”", "the former system prompt: “Be good.”"):
+            opened = await form(stage)
+            opened.preset.value = Select.NULL if tuning.preset else "odd"
+            await stage.pilot.press("enter")
+            await stage.until(lambda: stage.app.screen is stage.chat)
+            await stage.hints(words)
+
+
 async def test_the_history_keeps_what_was_used_and_the_preset_comes_back():
     async with kept_chat(ScriptedEngine(HELLO, HELLO)) as stage:
         await stage.ready()
@@ -192,6 +226,26 @@ async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tup
         await stage.pilot.press("0", ".", "4", "enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
         assert await asked_with(stage) == SamplingOptions(temperature=0.4, top_k=5)
+
+
+async def test_the_form_shows_where_the_focus_is_and_says_what_enter_does_there():
+    async with open_chat(ScriptedEngine(HELLO)) as stage:
+        await stage.ready()
+        opened = await form(stage)
+        await stage.sees("Enter applies")
+        label = opened.preset.query_one("#label")
+        assert not label.visual_style.reverse
+        await stage.pilot.press("shift+tab")
+        await stage.sees("Enter opens the list")
+        await stage.until(lambda: label.visual_style.reverse)
+        await stage.pilot.press("enter")
+        await stage.sees("Enter chooses")
+        await stage.pilot.press("escape")
+        await stage.sees("Enter opens the list")
+        await stage.pilot.press("shift+tab")
+        await stage.sees("Enter cancels")
+        await stage.pilot.press("shift+tab")
+        await stage.sees("Enter applies")
 
 
 @pytest.mark.slow

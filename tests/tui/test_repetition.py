@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.tui.chat.repetition import LONG, LONG_TIMES, LONGEST, TIMES, WINDOW, Repetition, candidates, repeated
+from localspec.tui.chat.repetition import (
+    LONG,
+    LONG_TIMES,
+    LONGEST,
+    SIGNS_SPAN,
+    TIMES,
+    WINDOW,
+    Repetition,
+    candidates,
+    repeated,
+)
 
 SENTENCE = "The colour of the sky is blue, and the colour of the sea is blue. "
 
@@ -94,6 +104,10 @@ def test_seven_times_are_an_emphasis(phrase: str):
         "0, " * 200,
         "1" * 300,
         "* * * " * 30,
+        "| :---: " * 60,
+        "=" * 400 + "\n" + "~" * 400 + "\n" + "_" * 400 + "\n" + "." * 400,
+        "+-----" * 80 + "+\n",
+        "\u2500" * 400 + "\n" + "\u2588" * 400 + "\n" + "\u25a0 " * 200,
         "\U0001f389" * 200,
         "".join(f"| {number} | {number * number} | a row |\n" for number in range(60)),
         "".join(f"{number}. Yes\n" for number in range(40)),
@@ -131,6 +145,18 @@ def test_code_whose_lines_are_alike_does_not_stop(text: str):
 def test_code_that_is_one_line_over_and_over_stops():
     line = "    return palindrome(text)\n"
     assert stops_after(line * 20, in_code=True) == TIMES * len(line)
+
+
+@pytest.mark.parametrize(
+    "phrase", ["\U0001f468", "\U0001f389 \u2728", "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\u2764\ufe0f\n", "!"]
+)
+@pytest.mark.parametrize("size", [1, 7])
+def test_emoji_without_end_stop_and_rows_of_them_do_not(phrase: str, size: int):
+    stopped = stops_after("So many: " + phrase * 400, size=size)
+    assert stopped is not None
+    assert stopped <= len("So many: ") + SIGNS_SPAN + len(phrase) + size
+    assert stops_after("So many: " + (phrase * SIGNS_SPAN)[: SIGNS_SPAN - 1] + " It was a good day.") is None
+    assert stops_after(phrase * 400, in_code=True) is None
 
 
 def test_what_went_on_anyway_goes_on_and_another_loop_stops():

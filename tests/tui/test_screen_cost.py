@@ -102,6 +102,42 @@ async def test_what_is_drawn_piece_by_piece_is_what_is_there(glass: Glass, size:
         assert [row.rstrip() for row in glass.rows] == [row.rstrip() for row in stage.seen.splitlines()]
 
 
+LINES = "".join(f"line {number} of a long answer\n\n" for number in range(40))
+
+
+async def test_a_prompt_that_grows_over_what_was_scrolled_is_drawn_whole(glass: Glass):
+    """Where a message out of sight stands is asked between the paste and its layout: Textual's map then has all new
+    positions, and the layout finds nothing moved."""
+    async with open_chat(ScriptedEngine(answer(step(LINES, accepted=0)))) as stage:
+        await stage.asks("go", "line 39", "idle")
+        await stage.pilot.press("pageup")
+        await settled(stage)
+        stage.chat.prompt.insert("pasted\n" * 14)
+        assert stage.messages[0].query("*").last().region.y < 0
+        await settled(stage)
+        assert [row.rstrip() for row in glass.rows] == [row.rstrip() for row in stage.seen.splitlines()]
+
+
+@pytest.mark.parametrize("before", ["", "a"])
+async def test_an_emoji_over_the_edge_of_something_hidden_is_whole(glass: Glass, before: str):
+    """The list of chats lies over a transcript that grows: its edges cut nothing in two."""
+    text = before + "🦊" * 13
+    async with open_chat(ScriptedEngine(HELLO), size=(80, 24)) as stage:
+        await stage.send("go")
+        await stage.sees("Bye.", "idle")
+        shown = Answer("guide")
+        await stage.chat.feedback.show(shown)
+        await stage.pilot.press("ctrl+b", "slash")
+        await stage.until(lambda: stage.chat.sidebar.search.has_focus)
+        await stage.write(text)
+        for piece in grown(LONG, 1)[:20]:
+            shown.add(step(piece, accepted=0))
+            await shown.flush()
+            await settled(stage)
+            assert text in stage.seen
+        assert any(text in row for row in glass.rows)
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("text", "pieces"),

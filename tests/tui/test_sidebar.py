@@ -146,10 +146,34 @@ async def test_pinned_chats_stand_first_and_the_running_one_has_a_sign():
         await stage.sees("▸ new")
         assert stage.seen.count("▸") == 1
         await show_chats(stage, "pinned", "new", "old")
-        await stage.pilot.press("p")
+        await stage.pilot.press("up", "p")
         await stage.until(lambda: titles(stage) == ["new", "pinned", "old"])
         await stage.pilot.press("ctrl+n")
         await stage.until(lambda: "▸" not in stage.seen)
+
+
+@pytest.mark.parametrize("size", [OVER, WIDE], ids=str)
+async def test_the_cursor_starts_at_the_open_chat(size: tuple[int, int]):
+    """Wherever it was left, and whatever is pinned: r and Delete act on what the user reads."""
+    with History() as history:
+        pinned, new = (chat(history, name, "Sure.")[0].chat_id for name in ("pinned", "new"))
+        history.change(pinned, pinned=True)
+    async with kept_chat(ScriptedEngine(HELLO), size=size, past=recall(new)) as stage:
+        for _ in range(2):
+            await show_chats(stage, "pinned", "new")
+            await stage.until(lambda: (row := stage.chat.sidebar.list.row) and row.title == "new")
+            await stage.pilot.press("up", "escape")
+            await stage.until(lambda: stage.chat.prompt.has_focus)
+        await show_chats(stage, "pinned", "new")
+        await stage.pilot.press("delete")
+        await stage.until(lambda: "delete “new”" in line(stage))
+        await stage.pilot.press("slash", *"sure")
+        await stage.until(lambda: titles(stage) and stage.chat.sidebar.list.row.message_id)  # type: ignore[union-attr]
+        assert stage.chat.sidebar.list.row.title == titles(stage)[0], "of what was found the first"
+        await stage.pilot.press("escape", "ctrl+n")
+        await stage.until(lambda: stage.chat.prompt.has_focus)
+        await show_chats(stage, "pinned", "new")
+        await stage.until(lambda: (row := stage.chat.sidebar.list.row) and row.title == "pinned")
 
 
 # --- opening

@@ -17,7 +17,7 @@ from localspec.tui.chat.conversation import Utterance
 from localspec.tui.chat.details import details
 from localspec.tui.control.commands import find
 from localspec.tui.control.copies import Copies
-from localspec.tui.control.message_edit import MessageEdit
+from localspec.tui.control.message_edit import NOTHING, MessageEdit, UnsentMessage
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.typed_commands import escape_slash, parse
@@ -51,6 +51,8 @@ RETRIED = "The previous answer is kept as another version: {msg.prev}, then {msg
 NO_BRANCH = "Select an answer to branch from ({msg.prev})."
 EDITING = "{send} sends it as another version · {stop} cancels the edit"
 EDITING_ANSWER = "{send} keeps it as another version · {stop} cancels the edit"
+CANCELLED = "Edit cancelled. {edit} opens it again as you left it."
+CANCELLED_EARLIER = "Edit cancelled. {msg.prev}, then {msg.edit} opens it again as you left it."
 
 
 class Branches:
@@ -63,6 +65,7 @@ class Branches:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
         self.prompt, self.turns = parts.state.prompt, turns
+        self._cancelled: dict[int, UnsentMessage] = {}  # what was made of messages, and not sent
         self.message_edit = MessageEdit(self.prompt)
         self.letters: Mapping[str, Callable[[Utterance], object]] = {  # what each does to the message pointed at
             "msg.copy": lambda utterance: copies.take(utterance.text),
@@ -186,6 +189,8 @@ class Branches:
         title = EDITING if utterance.role == "user" else EDITING_ANSWER
         self.message_edit.lend(utterance.text, utterance.attachments, self.feedback.with_keys(title))
         self.prompt.text_only = utterance.role == "assistant"
+        if (draft := self._cancelled.pop(utterance.id, None)) is not None:
+            self.message_edit.change(draft)
         self.screen.refresh_bindings()
 
     def end_edit(self) -> None:
@@ -193,6 +198,15 @@ class Branches:
         self.edited = None
         self.message_edit.end()
         self.screen.refresh_bindings()
+
+    def cancel_edit(self) -> None:
+        """Ends editing, and keeps what was made of the message for its next edit."""
+        edited, draft = self.edited, self.message_edit.changed
+        self.end_edit()
+        if edited is not None and draft != NOTHING:
+            self._cancelled[edited.id] = draft
+            hint = CANCELLED if edited is self.conversation.last("user") else CANCELLED_EARLIER
+            self.feedback.hint(self.feedback.with_keys(hint))
 
     @property
     def edits_answer(self) -> bool:
@@ -248,7 +262,7 @@ class Branches:
     def give_back(self) -> None:
         """What is lent to the prompt leaves it: the branch is another now."""
         if self.edited is not None:
-            self.end_edit()
+            self.cancel_edit()
         self.message_edit.put_away()
 
     async def branch(self, utterance: Utterance | None = None) -> None:

@@ -45,7 +45,7 @@ class Interrupts:
         if self.state.answering:
             return self.turns.stop
         if self.branches.edited is not None:
-            return self.branches.end_edit
+            return self.branches.cancel_edit
         if self.branches.message_edit.is_untouched:
             return self.branches.message_edit.end
         if self.branches.cursor is not None:

@@ -81,8 +81,8 @@ class MessageEdit:
         self._prompt.border_title = Content(title)
 
     def change(self, draft: UnsentMessage) -> None:
-        """What the user had made of the message is there again."""
-        self._put(replace(draft, left_out=self._there.left_out))
+        """What the user had made of the message is there again; undo brings the message as it was lent."""
+        self._put(replace(draft, left_out=self._there.left_out), can_be_undone=True)
 
     def end(self) -> None:
         """The message leaves the prompt, changed or not; what was there before comes back."""
@@ -108,7 +108,7 @@ class MessageEdit:
         self.message, self._kept = None, NOTHING
         self._prompt.border_title, self._prompt.text_only = None, False
 
-    def _put(self, draft: UnsentMessage) -> None:
+    def _put(self, draft: UnsentMessage, *, can_be_undone: bool = False) -> None:
         self._prompt.pills.attachments = draft.attachments
-        self._prompt.lay(draft.text)
+        self._prompt.lay(draft.text, can_be_undone=can_be_undone)
         self._prompt.leave_out(draft.left_out)

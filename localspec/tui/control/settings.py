@@ -31,6 +31,7 @@ POLICIES: dict[OverflowPolicy, str] = {
     "drop-oldest": "the oldest turns are dropped",
     "stop": "a message that does not fit stays unanswered",
 }
+SYSTEM_SHOWN = 60  # letters of it; /system shows it whole
 NO_SYSTEM = "There is no system prompt. Set one: /system TEXT"
 THEME_KEPT = "Theme {name}, also at the next start: it is ui.theme in config.toml."
 SYSTEM_REMOVED = "The system prompt is removed, from the next question on."
@@ -55,7 +56,8 @@ class Settings:
         if argument:
             self.tune(lambda: self.assign(argument))
         else:
-            self.screen.app.push_screen(SamplingForm(self.tuning), self.form_closed)
+            closed = partial(self.form_closed, self.conversation.instructions)
+            self.screen.app.push_screen(SamplingForm(self.tuning), closed)
 
     def assign(self, typed: str) -> None:
         """What to do when the context is full is this chat's own; the rest holds for all."""
@@ -69,9 +71,9 @@ class Settings:
             self.conversation.when_full = None if policy == "ask" else policy
             self.recorder.shorten(self.conversation.when_full, self.conversation.turns_left_out)
 
-    def form_closed(self, applied: bool | None) -> None:
+    def form_closed(self, system: str, applied: bool | None) -> None:
         if applied:
-            self.tuned()
+            self.tuned(system)
 
     def preset(self, argument: str) -> None:
         """/preset"""
@@ -83,20 +85,31 @@ class Settings:
 
     def tune(self, change: Callable[[], None]) -> None:
         """A change of how tokens are chosen."""
+        system = self.conversation.instructions
         try:
             change()
         except UsageError as fault:
             self.feedback.refuse(str(fault))
         else:
-            self.tuned()
+            self.tuned(system)
 
-    def tuned(self) -> None:
+    def tuned(self, system_before: str) -> None:
+        """Keeps what was changed, and says what holds now: a preset may have a system prompt, too."""
         self.recorder.change(preset=self.tuning.preset)
         self.state.show_info()
         policy = self.conversation.when_full or self.tuning.config.chat.context_overflow
         full = [] if policy == "ask" else [f"when the context is full, {POLICIES[policy]}"]
-        now = one_line(" · ".join([self.tuning.words, *full]))
+        now = one_line(" · ".join([self.tuning.words, *self.system_words(system_before), *full]))
         self.feedback.hint(f"From the next question on: {now}")
+
+    def system_words(self, before: str) -> list[str]:
+        """The system prompt, if it is another than before."""
+        now = self.conversation.instructions
+        if now == before:
+            return []
+        whose = "the preset's" if now == self.tuning.preset_table.system else "the former"
+        cut = "…" if len(now) > SYSTEM_SHOWN else ""
+        return [f"{whose} system prompt: “{now[:SYSTEM_SHOWN]}{cut}”" if now else "no system prompt"]
 
     # --- the template
 

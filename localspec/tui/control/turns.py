@@ -40,11 +40,9 @@ CUT = "The answer was cut after max_tokens. /continue goes on."
 KEPT = "What was written is kept: {retry} asks again, /continue goes on."
 AGAIN = "{retry} asks again."
 STOPPED = "you stopped it before it began."
-LOOPS = Notice(
-    "info",
-    "loops",
-    "The answer repeats itself, so it was stopped.",
-    "{retry} tries again, /set repetition_penalty=1.1 helps, {continue} goes on anyway.",
+LOOPS = (
+    "The answer repeats itself, so it was stopped. "
+    "{retry} tries again, /set repetition_penalty=1.1 helps, {continue} goes on anyway."
 )
 
 
@@ -69,6 +67,7 @@ class Turns:
         self.collect, self.leave_bench, self.kept = collect, leave_bench, kept
         self.prompt_reading = PromptReading()
         self.repetition = Repetition()
+        self._ways_out: Note | None = None  # below an answer that repeats itself, until it goes on
 
     # --- a question
 
@@ -153,6 +152,8 @@ class Turns:
         )
         state.follow_rounds(state.answer.rounds)
         await state.answer.resume()
+        if self._ways_out is not None:
+            await self._ways_out.remove()
         state.tally.begin()
         self.watch(utterance)
         self.recorder.resume(utterance, before, self.tuning.params)
@@ -212,7 +213,7 @@ class Turns:
 
     def watch(self, utterance: Utterance) -> None:
         """Watches the answer for a loop; one that goes on may go on with what it repeats already."""
-        self.repetition, self.loops = Repetition(utterance.text), False
+        self.repetition, self.loops, self._ways_out = Repetition(utterance.text), False, None
 
     async def draw(self) -> bool:
         """Show what was written; whether some of it has to wait for a later frame."""
@@ -240,7 +241,8 @@ class Turns:
             await self.end_turn(done.finish_reason)
         self.state.enter("idle", words)
         if loops:
-            await self.feedback.inform(replace(LOOPS, hint=self.feedback.with_keys(LOOPS.hint)))
+            self._ways_out = Note(self.feedback.with_keys(LOOPS))
+            await self.feedback.show(self._ways_out)
         elif utterance is not None and done.finish_reason == "length":
             self.feedback.hint(CUT)
         elif utterance is not None and done.finish_reason != "cancelled" and self.conversation.repeats(utterance):

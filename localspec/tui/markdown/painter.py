@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from textual._compositor import ChopsUpdate, Compositor
+from textual._compositor import ChopsUpdate, Compositor, LayoutUpdate
 from textual.geometry import Region
 from textual.screen import Screen
 from textual.strip import Strip
@@ -25,6 +25,8 @@ Span = tuple[int, int, int]
 """A line, and from where to where in it."""
 Line = dict[int, Strip | None]
 """What stands at each of its cuts, which are where widgets begin; None where nothing was asked for."""
+Seen = dict[Widget, tuple[Region, Region]]
+"""Where each widget in sight stands, and what clips it, from front to back."""
 
 
 class Painter(Compositor):
@@ -32,12 +34,52 @@ class Painter(Compositor):
     find."""
 
     marks: Marks | None = None
+    _painted: Seen = {}  # noqa: RUF012 - replaced whole, never changed
+    _cut: tuple[Seen | None, list[list[int]]] = (None, [])
+
+    @property
+    def cuts(self) -> list[list[int]]:
+        """The columns where widgets begin and end in each line, but for edges that others hide: an emoji over one would
+        be cut into two blanks."""
+        if self._cut[0] is not self.visible_widgets:
+            self._cut = self.visible_widgets, self._edges()
+        return self._cut[1]
+
+    def _edges(self) -> list[list[int]]:
+        width, height = self.size
+        edges = [{0, width} for _ in range(height)]
+        in_front: list[list[tuple[int, int]]] = [[] for _ in range(height)]
+        for region, clip in self.visible_widgets.values():
+            seen = region.intersection(clip)
+            left, right = span = seen.column_span
+            for y in seen.line_range:
+                if span in in_front[y]:
+                    continue
+                begins = ends = True
+                for start, end in in_front[y]:  # in plain steps: this runs at every layout
+                    begins = begins and not start < left < end
+                    ends = ends and not start < right < end
+                edges[y].update((left,) * begins + (right,) * ends)
+                in_front[y].append(span)
+        return [sorted(line) for line in edges]
 
     def render_partial_update(self) -> ChopsUpdate | None:
+        self._notice_moves()
         changed = {region.intersection(self.size.region) for region in self._dirty_regions}
         self._dirty_regions.clear()
         spans = list(self._regions_to_spans(changed))
         return ChopsUpdate(self._paint(spans), spans, [cuts[1:] for cuts in self.cuts]) if spans else None
+
+    def render_full_update(self, simplify: bool = False) -> LayoutUpdate:
+        self._painted = self.visible_widgets
+        return super().render_full_update(simplify)
+
+    def _notice_moves(self) -> None:
+        """What stands elsewhere than it was painted has changed. Textual finds that out while it lays out, but not
+        where a widget's position was asked for before: by then its map has the new one."""
+        moved = self.visible_widgets.items() ^ self._painted.items()
+        self._dirty_regions.update(region.intersection(clip) for _, (region, clip) in moved)
+        self._painted = self.visible_widgets
 
     def _render_chops(self, crop: Region, is_rendered_line: Callable[[int], bool]) -> Sequence[Mapping[int, Strip]]:
         return self._paint((y, *crop.column_span) for y in crop.line_range if is_rendered_line(y))  # type: ignore[return-value]
@@ -57,9 +99,9 @@ class Painter(Compositor):
                 top, height = wanted[0], wanted[-1] + 1 - wanted[0]
                 strips = self._strips(widget, region, Region(left - region.x, top - region.y, seen.width, height))
                 for y in wanted:
-                    cuts = [cut for cut in self.cuts[y] if left <= cut <= right]
-                    pieces = strips[y - top].divide([cut - left for cut in cuts[1:]])
-                    found = {cut: piece for cut, piece in zip(cuts, pieces, strict=False) if cut in bare[y]}
+                    cuts = [cut for cut in self.cuts[y] if left < cut <= right]
+                    pieces = strips[y - top].divide([cut - left for cut in cuts])
+                    found = {cut: piece for cut, piece in zip([left, *cuts], pieces, strict=False) if cut in bare[y]}
                     lines[y].update(found)
                     bare[y] -= found.keys()
         return lines

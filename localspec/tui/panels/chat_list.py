@@ -84,15 +84,27 @@ class ChatList(OptionList):
         option = self.highlighted_option
         return option if isinstance(option, ChatRow) else None
 
-    def fill(self, rows: Sequence[Option], *, afresh: bool) -> None:
-        """The cursor goes to the first row; or it stays on its chat, and where that is gone, on its row."""
+    def fill(self, rows: Sequence[Option], *, afresh: bool, start: str | None) -> None:
+        """The cursor goes where `start_at` says; or it stays on its chat, and where that is gone, on its row."""
         before, index = self.row, self.highlighted
         self.set_options(rows)
-        free = [number for number, row in enumerate(rows) if not row.disabled]
+        if afresh:
+            self.start_at(start)
+            return
+        free = self._free
         same = [number for number in free if before is not None and target(rows[number]) == before.target]
         near = [number for number in free if number >= (index or 0)] or free[-1:]
-        chosen = free if afresh else same or near
-        self.highlighted = chosen[0] if chosen else None
+        self.highlighted = next(iter(same or near), None)
+
+    def start_at(self, chat_id: str | None) -> None:
+        """The cursor goes to this chat; to the first row where it is not listed, or for None."""
+        listed = [number for number in self._free if target(self.options[number]) == (chat_id, None)]
+        self.highlighted = next(iter(listed or self._free), None)
+
+    @property
+    def _free(self) -> list[int]:
+        """The rows that can be chosen."""
+        return [number for number, row in enumerate(self.options) if not row.disabled]
 
     # --- a word, or a key
 

@@ -6,6 +6,7 @@ from textual import events
 from textual.widgets import Input
 
 from localspec.tui.terminal.bound_keys import runs_binding
+from localspec.tui.terminal.written import unprintable
 
 LONGEST = 1000  # letters; a longer paste is a mistake
 
@@ -18,3 +19,7 @@ class Field(Input):
         if not event.is_printable and await runs_binding(self, event.key):
             event.stop()
             event.prevent_default()
+        elif typed := unprintable(event):
+            event.stop()
+            event.prevent_default()
+            self.replace(typed, *self.selection)

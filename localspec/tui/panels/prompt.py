@@ -37,6 +37,7 @@ from localspec.tui.control.typed_commands import CommandCompletion, parse
 from localspec.tui.panels.completion import Completion
 from localspec.tui.panels.pills import Pills, name, newest
 from localspec.tui.terminal.bound_keys import runs_binding
+from localspec.tui.terminal.written import unprintable
 
 PLACEHOLDER = "Ask anything… (/ for commands, @ for files)"
 COLLIDING = {"up", "pageup", "pagedown", "f6", "f7", "ctrl+c,super+c", "ctrl+z,super+z"}
@@ -122,6 +123,10 @@ class Prompt(TextArea, inherit_bindings=False):
         if (not self.text and self.claims(event)) or (not event.is_printable and await runs_binding(self, event.key)):
             event.stop()
             event.prevent_default()
+        elif typed := unprintable(event):
+            event.stop()
+            event.prevent_default()
+            self.replace(typed, *self.selection, maintain_selection_offset=False)
 
     def write_on(self, letter: str) -> None:
         """The focus comes back from the attachments, with the letter that was typed there."""
@@ -134,9 +139,12 @@ class Prompt(TextArea, inherit_bindings=False):
         self.forget_mentions()
         return text
 
-    def lay(self, text: str) -> None:
+    def lay(self, text: str, *, can_be_undone: bool = False) -> None:
         """Puts a text in place of what is there, with the cursor after it; nothing is offered to complete it."""
-        self.text = text
+        if can_be_undone:
+            self.replace(text, self.document.start, self.document.end)
+        else:
+            self.text = text
         self.forget_mentions()
         self.move_cursor(self.document.end)
         row, column = self.cursor_location

@@ -113,6 +113,8 @@ class Sidebar(Vertical):
         else:
             self.show()
             self.list.focus()
+            if not self._drawn:
+                self.list.start_at(self.running)
 
     def show(self) -> None:
         self._appear(True)
@@ -186,7 +188,8 @@ class Sidebar(Vertical):
                 self.list.action_select()
 
     def _draw(self, rows: Sequence[Option], query: str, sentence: str) -> None:
-        self.list.fill(rows, afresh=query != self._drawn or not self.has_focus_within)
+        afresh = query != self._drawn or not self.has_focus_within
+        self.list.fill(rows, afresh=afresh, start=None if query else self.running)
         self._drawn, self._to_delete = query, set()
         self.say(sentence or self._done)
 

@@ -14,9 +14,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Grid, Horizontal, Vertical
 from textual.content import Content
+from textual.events import DescendantFocus
 from textual.screen import ModalScreen
 from textual.validation import Function
-from textual.widgets import Button, Input, Select, Static
+from textual.widget import Widget
+from textual.widgets import Button, Input, OptionList, Select, Static
 
 from localspec.config import assignments, precedence
 from localspec.core.errors import UsageError
@@ -29,7 +31,7 @@ from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 LONGEST_VALUE, LONGEST_STOP = 20, 200  # characters
-KEYS = "Enter applies · Tab next · {form.close} closes"
+KEYS = "Tab next · {form.close} closes"
 
 
 def fault(name: str, typed: str) -> str:
@@ -45,6 +47,17 @@ def fault(name: str, typed: str) -> str:
     except UsageError as wrong:
         return wrong.message
     return ""
+
+
+def what_enter_does(focused: Widget) -> str:
+    match focused:
+        case Select():
+            return "opens the list"
+        case OptionList():
+            return "chooses"
+        case Button(id=None):
+            return "cancels"
+    return "applies"
 
 
 class SamplingForm(DismissedOnce, ModalScreen[bool]):
@@ -63,6 +76,7 @@ class SamplingForm(DismissedOnce, ModalScreen[bool]):
         )
         self.inputs = {name: self.input(name) for name in precedence.SETTABLE}
         self.wrong = Static(markup=False, id="wrong")
+        self.dialog = Vertical(classes="dialog")
 
     def input(self, name: str) -> Field:
         check = Function(lambda typed: not fault(name, typed))
@@ -81,8 +95,8 @@ class SamplingForm(DismissedOnce, ModalScreen[bool]):
         for name, field in self.inputs.items():
             fields += [Static(name.replace("_", " "), markup=False), field]
         buttons = Button("Apply", variant="primary", compact=True, id="apply"), Button("Cancel", compact=True)
-        with Vertical(classes="dialog") as dialog:
-            dialog.border_title, dialog.border_subtitle = "Sampling", Content(with_keys(self, KEYS))
+        with self.dialog:
+            self.dialog.border_title = "Sampling"
             yield Grid(*fields)
             yield self.wrong
             yield Horizontal(*buttons)
@@ -91,6 +105,9 @@ class SamplingForm(DismissedOnce, ModalScreen[bool]):
     def on_mount(self) -> None:
         self.show_beneath()
         self.inputs["temperature"].focus()
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        self.dialog.border_subtitle = Content(f"Enter {what_enter_does(event.widget)} · {with_keys(self, KEYS)}")
 
     @property
     def chosen(self) -> str | None:
