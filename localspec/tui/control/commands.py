@@ -118,7 +118,7 @@ COMMANDS = {
         ),
         Command(
             "attach",
-            "attach a text file to your next message",
+            "attach a text file to your next message; PATH:10-20 attaches those lines",
             lambda chat, typed: chat.command_line.attach(typed),
             "PATH",
         ),
