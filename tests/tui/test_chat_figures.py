@@ -12,11 +12,12 @@ from localspec.config.tables import Config
 from localspec.core.blocks import column
 from localspec.core.events import DraftLength, Mode, Proposal, Ready, SpecCard, Stats, Step
 from localspec.core.requests import SamplingOptions
+from localspec.engine.drafters.table import spelling
 from localspec.runtime.local_models import ListedModel
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import explained as explained_signs
 from localspec.tui.chat import hints
-from localspec.tui.chat.draft_length import RECENT, drafting, explained, length_now, why_off, words
+from localspec.tui.chat.draft_length import RECENT, drafter, drafting, explained, length_now, why_off, words
 from localspec.tui.chat.explained import ACCEPTED, CERTAIN, CONTEXT, GAIN, PROBES, RIBBON, ROUND, SPEED, WHAT_YOU_SEE
 from localspec.tui.chat.gain import NOT_YET, UNSTEADY, against, gain
 from localspec.tui.chat.info import ChatInfo, info
@@ -168,6 +169,27 @@ def test_what_it_is_measured_against():
     )
     assert against(changed(speedup=None, baseline_tps=None), None, 0) == NOT_YET
     assert against(changed(speedup=None), None, 12) == UNSTEADY
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("/models/small/SmolLM2-135M.Q4_1.gguf", "SmolLM2-135M.Q4_1"),
+        ("small/big-00001-of-00002.gguf", "big"),
+        ("./drafts/small/", "small"),
+        ("~/models/small", "small"),
+        ("org/small", "org/small"),
+        ("org/small-GGUF:small.Q4_1.gguf", "org/small-GGUF:small.Q4_1.gguf"),
+        ("small", "small"),
+    ],
+)
+def test_a_draft_model_by_its_path_has_the_name_of_its_folder_or_file(name: str, shown: str):
+    """As the target has it; /draft takes the path."""
+    spec = SpecCard("model", name)
+    assert drafter(spec) == shown
+    assert drafting(msgspec.structs.replace(spec, lookup=True)) == f"look-up + draft model {shown}, auto"
+    assert explained(spec).startswith(f"{shown}: a smaller model")
+    assert spelling(spec) == name
 
 
 # --- how far drafts go, and why they do not

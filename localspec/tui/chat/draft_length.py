@@ -4,17 +4,20 @@ rounds. Knows no widget."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from statistics import mode
 
 from localspec.core.events import SpecCard, Step
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import SERVER
 from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP, MODEL, together
+from localspec.models.gguf.header import name_of
 from localspec.runtime.draft_choice import TURNED_OFF
 
 RECENT = 16  # rounds
 SELDOM = 1 / 4  # so few of them have a draft where that is only tried now and then
 LOOKED_AT = 512  # rounds that say what a draft costs and brings
+PATHS = ("/", "./", "../", "~/")
 OFF = "speculation off"
 NO_MODEL = "no draft model"
 WHY_NONE = {TURNED_OFF: OFF, "it failed": "the draft model failed"}
@@ -52,10 +55,16 @@ def drafter(spec: SpecCard) -> str:
 
 
 def own_name(spec: SpecCard) -> str:
-    """The name without a look-up; beside one a model is named as a draft model."""
+    """The name without a look-up; beside one a model is named as a draft model. Of a path it is the folder or the file,
+    as the target's is."""
     if spec.kind == EARLY_EXIT.name and spec.exit_layer:
         return f"layers 1–{spec.exit_layer}" if spec.exit_layer > 1 else "layer 1"
-    return MODEL.label(spec.name) if spec.kind == MODEL.name and spec.lookup else spec.name or spec.kind
+    if spec.kind != MODEL.name:
+        return spec.name or spec.kind
+    is_file = spec.name.lower().endswith(".gguf") and ":" not in spec.name  # a repository's has one
+    is_path = is_file or spec.name.startswith(PATHS)
+    name = (name_of(Path(spec.name)) if is_path else "") or spec.name
+    return MODEL.label(name) if spec.lookup else name or spec.kind
 
 
 def explained(spec: SpecCard) -> str:
