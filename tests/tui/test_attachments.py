@@ -346,10 +346,9 @@ async def sent_paths(stage: Stage, text: str) -> list[str | None]:
 async def test_lines_go_along_as_a_file_does_each_range_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """In their newest version, shown with their numbers; and taken away each by itself."""
     file = numbered(tmp_path / "heap.py", 30)
-    (tmp_path / "link.py").symlink_to(file)
     numbered(tmp_path / "a b.py", 9)
     monkeypatch.chdir(tmp_path)
-    engine = ScriptedEngine(HELLO, HELLO)
+    engine = ScriptedEngine(HELLO, HELLO, HELLO)
     async with kept_chat(engine, size=(120, 30)) as stage:
         await stage.ready()
         pills = stage.chat.prompt.pills
@@ -381,6 +380,27 @@ async def test_lines_go_along_as_a_file_does_each_range_for_itself(tmp_path: Pat
         assert [one.path for one in said.attachments] == ["heap.py:28-30", "heap.py:9-11", "a b.py:3-4"]
         assert said.attachments[1].text == "line 9\nnewer\nline 11\n"
         assert [one.name for one in map(file_reference, said.attachments)][:1] == ["heap.py:28-30"]
+        await stage.pilot.press("up")
+        await stage.until(lambda: "#L9-L11" in stage.chat.prompt.text)
+        file.write_text(file.read_text().replace("newer", "newest"))
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(engine.requests) == 2)
+        await stage.ready()
+        edited = stage.chat.conversation.last("user")
+        assert edited is not None
+        assert edited.attachments[1].text == "line 9\nnewest\nline 11\n", "though it was sent under another name"
+    with History() as history:
+        opened = history.open(history.chats()[0].id)
+    assert "heap.py:28-30:" in export(opened, lambda _: (), "md")
+
+
+async def test_lines_have_names_as_files_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two names of the same lines are one; what is not there is refused; without its mention it is detached."""
+    (tmp_path / "link.py").symlink_to(numbered(tmp_path / "heap.py", 30))
+    monkeypatch.chdir(tmp_path)
+    async with open_chat(ScriptedEngine(HELLO), size=(120, 30)) as stage:
+        await stage.ready()
+        pills = stage.chat.prompt.pills
         assert await sent_paths(stage, "@heap.py:9 @link.py:9 @link.py:10") == ["link.py:9", "link.py:10"]
         await stage.send("@heap.py:29-31 what")
         await stage.hints("heap.py:29-31 is beyond the end: heap.py has 30 lines.")
@@ -388,12 +408,9 @@ async def test_lines_go_along_as_a_file_does_each_range_for_itself(tmp_path: Pat
         await stage.pilot.press("ctrl+c")
         await stage.write("@heap.py:1-2")
         await stage.pilot.press("space")
-        await stage.until(lambda: attached() == ["heap.py:1-2"])
+        await stage.until(lambda: [one.path for one in pills.attachments] == ["heap.py:1-2"])
         await stage.pilot.press("backspace", "backspace")
-        await stage.until(lambda: attached() == [])
-    with History() as history:
-        opened = history.open(history.chats()[0].id)
-    assert "heap.py:28-30:" in export(opened, lambda _: (), "md")
+        await stage.until(lambda: not pills.attachments)
 
 
 async def test_a_folder_is_asked_about_before_its_name_is_sent_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -83,7 +83,8 @@ def paths_mentioned(text: str) -> set[str]:
 
 def left_out(text: str, attachments: Iterable[Attachment]) -> set[str]:
     """The paths that a message mentions and does not have."""
-    return paths_mentioned(text) - {one.path for one in attachments}
+    attached = {one.path for one in attachments}
+    return {path for path in paths_mentioned(text) if attached.isdisjoint(paths_of(path))}
 
 
 def path_of(name: str) -> str:
@@ -96,6 +97,12 @@ def paths_of(name: str) -> Iterator[str]:
     yield path_of(name)
     if (lines := FileLines.named(name)) is not None:
         yield replace(lines, file=path_of(lines.file)).name
+
+
+def path_there(name: str) -> str:
+    """The one of these that it has. Waits for the disk."""
+    path, *of_lines = paths_of(name)
+    return of_lines[0] if of_lines and not os.path.exists(path) else path
 
 
 def is_among(path: str, others: Iterable[str]) -> bool:

@@ -29,6 +29,7 @@ from localspec.tui.chat.attachments import (
     left_out,
     mentioned,
     no_file,
+    path_there,
     paths_mentioned,
     paths_of,
 )
@@ -316,7 +317,7 @@ class Prompt(TextArea, inherit_bindings=False):
 
 def is_removed(name: str, removed: Collection[str]) -> bool:
     """Whether the user took away what this names. Waits for the disk."""
-    return any(is_among(path, removed) for path in paths_of(name))
+    return is_among(path_there(name), removed)
 
 
 def doubts(text: str, attached: Set[str | None]) -> tuple[str, ...]:
