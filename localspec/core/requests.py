@@ -146,6 +146,10 @@ class LoadRequest(Record, frozen=True):
         """This request in another weight format."""
         return replace(self, weights=replace(self.weights, weight_format=name))
 
+    def drafting_in(self, name: str) -> Self:
+        """This request with a draft model in another weight format."""
+        return replace(self, weights=replace(self.weights, draft_format=name))
+
 
 WEIGHT_OPTIONS = dict(zip(WeightOptions.__struct_encode_fields__, WeightOptions.__struct_fields__, strict=True))
 LOAD_OPTIONS = (*WEIGHT_OPTIONS, *(name for name in LoadRequest.__struct_fields__ if name not in ("model", "weights")))
@@ -255,11 +259,12 @@ class SpecOptions(Record, frozen=True, tag="steer"):
 
 class ChangeDrafter(Record, frozen=True, tag="drafter"):
     """Draft otherwise from now on, for the model that is loaded: its weights and the conversation stay. The fields are
-    those of LoadRequest."""
+    those of LoadRequest and its weights."""
 
     draft: AskedDraft = "auto"
     k: DraftLength = "auto"
     mode: Mode = "auto"
+    draft_format: str = AUTO
 
 
 def read_draft_length(written: str | int) -> DraftLength | None:

@@ -9,7 +9,9 @@ from localspec.history.text.columns import cells, cut
 
 WIDTH = 60  # cells: what a sidebar of 30 columns shows, twice
 FENCED = re.compile(r"(?ms)^[ \t]*(```|~~~)[^\n]*\n?(.*?)(?:^[ \t]*\1[`~]*[ \t]*$|\Z)")
-FILE = re.compile(r'(?<!\S)@(?:"[^"]*"|[^\s"]*[./~][^\s"]*)|^\s*@\S+')  # not `@property` within a question
+FILE = re.compile(
+    r'(?<!\S)@(?:"[^"]*"(?::\d+(?:-\d+)?)?|[^\s"]*[./~][^\s"]*)|^\s*@\S+'
+)  # not `@property` within a question
 FILE_NAME = re.compile(r"[^()\[\]{}<>=*|;]+")  # code has those after an @
 NAME_WIDTH = 30  # cells of a file's name
 FEW_WORDS = 4  # which say too little of what a file is asked
@@ -53,7 +55,7 @@ def sentence(line: str) -> str:
 
 def named(mention: re.Match[str]) -> str:
     """The name of the file that is mentioned; one that begins a line is what the line is about."""
-    written = mention[0].strip()[1:].strip('"')
+    written = mention[0].strip()[1:].replace('"', "")
     if not FILE_NAME.fullmatch(written):
         return " "
     begins_line = not mention.string[: mention.start()].strip() and written[-1:].isalnum()

@@ -26,10 +26,12 @@ from localspec.core.requests import (
     SamplingOptions,
     Size,
     SpecOptions,
+    WeightOptions,
     draft_length,
 )
 from localspec.core.trace import TracedRound
 from localspec.core.weight_formats import INT8_THRESHOLD
+from localspec.loading.plan_request import check as check_weights
 from localspec.runtime.chat import Chat
 from localspec.runtime.open import open_model
 from localspec.runtime.parallel import Answers
@@ -111,10 +113,12 @@ class LLM:
         return self._slots.steer(options)
 
     @checked
-    def change_drafter(self, draft: AskedDraft, *, k: AskedLength = "auto") -> SpecCard:
+    def change_drafter(self, draft: AskedDraft, *, k: AskedLength = "auto", draft_quant: str = "auto") -> SpecCard:
         """Draft otherwise from now on, as `load` takes it; says how it is done now. The model is not read again, and a
         conversation stays in the cache. A drafter that cannot be loaded leaves plain decoding."""
-        deque(self._slots.change_drafter(ChangeDrafter(draft, draft_length(k))), maxlen=0)
+        check_weights(WeightOptions(draft_format=draft_quant))
+        asked = ChangeDrafter(draft, draft_length(k), draft_format=draft_quant)
+        deque(self._slots.change_drafter(asked), maxlen=0)
         return self._model.spec
 
     @checked

@@ -119,10 +119,10 @@ def make_parts(
 def another(opened: OpenTarget, company: Company, asked: ChangeDrafter) -> Generator[Loading | Notice, None, Drafting]:
     """Makes another drafter for the same target, once the one before is closed."""
     request = msgspec.structs.replace(opened.request, draft=asked.draft, k=asked.k, mode=asked.mode)
-    opened = replace(opened, request=request)
+    opened = replace(opened, request=request.drafting_in(asked.draft_format))
     with gpu_faults():
         choice = chosen(opened, asked.draft)
-        draft_choice.check_format(request.weights.draft_format, choice)
+        draft_choice.check_format(asked.draft_format, choice)
         if opened.plan.resident is not None and choice.exit_layer > opened.plan.resident:
             message = (
                 f"Only {opened.plan.resident} layers are in memory, and {choice.name} drafts with {choice.exit_layer}."

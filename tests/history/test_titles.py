@@ -30,6 +30,8 @@ from localspec.tui.chat.recorder import HistoryRecorder
         ("@notes/todo.txt what is open?", "todo.txt: what is open?"),
         ("@README what is it", "README: what is it"),
         ('compare @"my file.md" and @b.py', "compare my file.md and b.py"),
+        ("@src/heap.py:10-20 what is it?", "heap.py:10-20: what is it?"),
+        ('compare @"my file.md":3-4 and @b.py', "compare my file.md:3-4 and b.py"),
         ("@notes.txt, what is open?", "notes.txt, what is open?"),
         ("What is in @~/notes.txt?", "What is in notes.txt?"),
         ("@app.route('/x') def f(): fails", "def f(): fails"),

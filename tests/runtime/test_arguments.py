@@ -183,6 +183,7 @@ ASKING = [
     *each(lambda **given: UNLOADED.steer(SpecOptions(**given)), mode=["maybe"], k=["x", 2.5, True, 17]),
     *each(UNLOADED.change_drafter, draft=[5, None]),
     *each(lambda **given: UNLOADED.change_drafter("off", **given), k=[None, 2.5, True, 17, "x"]),
+    *each(lambda **given: UNLOADED.change_drafter("off", **given), draft_quant=[4, "int3"]),
     *each(UNLOADED.chat, system=[5, ["x"]]),
     *each(Chat(UNLOADED, None, {}).send, text=[5, None, HI]),
     *each(Chat(UNLOADED, None, {}).stream, text=[5, None, HI]),

@@ -128,6 +128,17 @@ def text(events: list[AnyEvent]) -> str:
     return "".join(event.text for event in events if isinstance(event, Step))
 
 
+def test_another_drafter_comes_with_its_own_format(models: Path):
+    """What was loaded in a format of its own does not forbid an early exit, which has none."""
+    with opened(models, draft=str(models / "draft"), draft_quant="int4") as llm:
+        narrow = llm.ready.memory.drafter_bytes
+        assert llm.change_drafter("early-exit:1").exit_layer == 1
+        llm.change_drafter(str(models / "draft"), draft_quant="int4")
+        assert llm.ready.memory.drafter_bytes == narrow
+        llm.change_drafter(str(models / "draft"))
+        assert llm.ready.memory.drafter_bytes > narrow
+
+
 @pytest.mark.usefixtures("warm_engines")
 def test_the_engines_process_stays_and_answers_in_order(models: Path):
     """Asked for in the middle of an answer it waits for its end; the process is the same, and so is the cache."""

@@ -13,6 +13,7 @@ from localspec.core.errors import UsageError
 from localspec.core.text_file import not_utf8
 from localspec.history import Attachment, History, with_attachments
 from localspec.history.export import export
+from localspec.history.references import file as file_reference
 from localspec.tui.chat.attachments import (
     MAX_BYTES,
     PASTE_CHARACTERS,
@@ -28,7 +29,8 @@ from localspec.tui.chat.conversation import turns
 from localspec.tui.chat.saved_chat import conversation
 from localspec.tui.panels.lines import Lines, wrapped
 from localspec.tui.panels.pills import Chips
-from tests.support.chat_stage import HELLO, kept_chat, open_chat
+from localspec.tui.panels.prompt import doubts
+from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
 from tests.support.scripted_engine import ScriptedEngine
 
 pytestmark = pytest.mark.heavy
@@ -72,6 +74,91 @@ def test_what_is_no_text_file_is_refused_in_one_sentence(tmp_path: Path):
     with pytest.raises(UsageError, match="There is no file ~no-such-user/x"):
         from_file("~no-such-user/x")
     assert file_named("~no-such-user/x") is file_named("x" * 5000) is file_named("") is None
+
+
+def numbered(file: Path, count: int) -> Path:
+    file.write_text("".join(f"line {number}\n" for number in range(1, count + 1)))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("asked", "named", "text"),
+    [
+        (":2-3", ":2-3", "line 2\nline 3\n"),
+        (":2", ":2", "line 2\n"),
+        (":2-2", ":2", "line 2\n"),
+        ("#L2-L3", ":2-3", "line 2\nline 3\n"),
+        ("#L2-3", ":2-3", "line 2\nline 3\n"),
+        ("#L4", ":4", "line 4\n"),
+    ],
+)
+def test_lines_of_a_file_are_read_and_the_attachment_names_them(asked: str, named: str, text: str, tmp_path: Path):
+    file = numbered(tmp_path / "heap.py", 4)
+    read = from_file(f"{file}{asked}")
+    assert (read.path, read.text) == (f"{file}{named}", text)
+    assert with_attachments("Why?", [read]).startswith(f"{file}{named}:\n```\n{text}```")
+    mention = f"see @{file}{asked}, please"
+    assert [file_named(name) for name in mentioned(mention)] == [f"{file}{asked}"]
+    assert read.path in paths_mentioned(mention)
+    assert str(file) not in paths_mentioned(mention)
+
+
+def test_lines_that_a_file_does_not_have_are_said_in_a_sentence(tmp_path: Path):
+    file, one, empty = numbered(tmp_path / "heap.py", 4), tmp_path / "one", tmp_path / "empty"
+    one.write_text("no end of the line")
+    empty.touch()
+    assert from_file(f"{one}:1").text == "no end of the line"
+    for name, sentence in {
+        f"{file}:3-5": f"{file}:3-5 is beyond the end: {file} has 4 lines. Name lines that it has.",
+        f"{file}:9": f"{file}:9 is beyond the end: {file} has 4 lines. Name lines that it has.",
+        f"{one}#L2": f"{one}:2 is beyond the end: {one} has 1 line. Name lines that it has.",
+        f"{empty}:1": f"{empty}:1 is beyond the end: {empty} has 0 lines. Name another file.",
+        f"{file}:3-2": f"{file}:3-2 names no lines. Name the first line, then the last: @heap.py:10-20",
+        f"{file}:0-2": f"{file}:0-2 names no lines. Name the first line, then the last: @heap.py:10-20",
+        f"{tmp_path}/none.py:1-2": f"There is no file {tmp_path}/none.py. Choose a file: /attach PATH",
+    }.items():
+        with pytest.raises(UsageError) as raised:
+            from_file(name)
+        assert str(raised.value) == sentence
+    with pytest.raises(UsageError, match="it is not a file"):
+        from_file(f"{tmp_path}:1-2")
+
+
+def test_lines_of_a_file_that_is_too_large_as_a_whole_are_read(tmp_path: Path):
+    file = tmp_path / "big.log"
+    file.write_text("x" * (MAX_BYTES + 9) + "\n" + "second\n" * 200_000)
+    with pytest.raises(UsageError) as raised:
+        from_file(str(file))
+    assert str(raised.value) == f"{file} is larger than 1 MB. Attach some of its lines: @{file}:1-200"
+    assert from_file(f"{file}:2-3").text == "second\nsecond\n"
+    with pytest.raises(UsageError, match=r"big\.log:1-2 is larger than 1 MB\. Name fewer lines\."):
+        from_file(f"{file}:1-2")
+    with pytest.raises(UsageError, match=r"beyond the end: .* has 200,001 lines"):
+        from_file(f"{file}:200002")
+
+
+def test_a_file_whose_own_name_ends_as_lines_do_is_itself(tmp_path: Path):
+    (tmp_path / "log#L2").write_text("whole")
+    numbered(tmp_path / "log", 3)
+    read = from_file(str(tmp_path / "log#L2"))
+    assert (read.path, read.text) == (str(tmp_path / "log#L2"), "whole")
+    assert read.path in paths_mentioned(f"@{tmp_path}/log#L2")
+
+
+def test_what_looks_like_a_place_in_a_file_is_doubtful():
+    assert [*doubtful("@none.py:10-20 @none.py#L3 @none.py:main() @none.py:3:7 @user:main")] == [
+        "none.py:10-20",
+        "none.py#L3",
+        "none.py:3:7",
+    ]
+    assert no_file("none.py:10-20") == "There is no file none.py."
+
+
+def test_a_word_that_is_the_name_of_a_folder_is_doubtful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert doubts("@sub what, @other, mail@sub", frozenset()) == ("sub is a folder.",)
+    assert doubts("@sub\ndef f(): ...", frozenset()) == ()
 
 
 def test_a_file_is_read_as_text(notes: Path):
@@ -247,6 +334,96 @@ async def test_of_a_file_that_has_changed_only_the_newest_version_is_sent_and_th
             await stage.until(lambda asked=number: stage.chat.prompt.text.endswith(f"question {asked}"))
 
 
+async def sent_paths(stage: Stage, text: str) -> list[str | None]:
+    await stage.write(text)
+    await stage.pilot.press("enter")
+    await stage.until(lambda: not stage.chat.prompt.text and stage.chat.state.phase == "idle")
+    asked = stage.chat.conversation.last("user")
+    assert asked is not None
+    return [one.path for one in asked.attachments]
+
+
+async def test_lines_go_along_as_a_file_does_each_range_for_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In their newest version, shown with their numbers; and taken away each by itself."""
+    file = numbered(tmp_path / "heap.py", 30)
+    numbered(tmp_path / "a b.py", 9)
+    monkeypatch.chdir(tmp_path)
+    engine = ScriptedEngine(HELLO, HELLO, HELLO)
+    async with kept_chat(engine, size=(120, 30)) as stage:
+        await stage.ready()
+        pills = stage.chat.prompt.pills
+
+        def attached() -> list[str | None]:
+            return [one.path for one in pills.attachments]
+
+        await stage.send("/attach heap.py:28-30")
+        await stage.until(lambda: attached() == ["heap.py:28-30"])
+        await stage.send('/attach "a b.py":2')
+        await stage.until(lambda: attached() == ["heap.py:28-30", "a b.py:2"])
+        await stage.write("compare @heap.py:9-11")
+        await stage.pilot.press("space")
+        await stage.sees("[heap.py:28-30, 24 characters] [a b.py:2, 7 characters] [heap.py:9-11, 23 characters]")
+        await stage.pilot.press("up", "enter")
+        await stage.sees("heap.py:9-11 (3 of 3)", " 9  line 9", "11  line 11", "3 lines · 23 characters")
+        await stage.pilot.press("escape")
+        await stage.until(lambda: pills.has_focus)
+        await stage.pilot.press("left", "backspace", "down")
+        await stage.until(lambda: attached() == ["heap.py:28-30", "heap.py:9-11"])
+        await stage.write('@heap.py#L9-L11 and @"a b.py":3-4')
+        file.write_text(file.read_text().replace("line 10", "newer"))
+        await stage.pilot.press("enter")
+        await stage.hints("heap.py:9-11 had changed: it was sent as it is now.")
+        await stage.until(lambda: len(engine.requests) == 1)
+        await stage.ready()
+        said = stage.chat.conversation.last("user")
+        assert said is not None
+        assert [one.path for one in said.attachments] == ["heap.py:28-30", "heap.py:9-11", "a b.py:3-4"]
+        assert said.attachments[1].text == "line 9\nnewer\nline 11\n"
+        assert [one.name for one in map(file_reference, said.attachments)][:1] == ["heap.py:28-30"]
+        await stage.pilot.press("up")
+        await stage.until(lambda: "#L9-L11" in stage.chat.prompt.text)
+        file.write_text(file.read_text().replace("newer", "newest"))
+        await stage.pilot.press("enter")
+        await stage.until(lambda: len(engine.requests) == 2)
+        await stage.ready()
+        edited = stage.chat.conversation.last("user")
+        assert edited is not None
+        assert edited.attachments[1].text == "line 9\nnewest\nline 11\n", "though it was sent under another name"
+    with History() as history:
+        opened = history.open(history.chats()[0].id)
+    assert "heap.py:28-30:" in export(opened, lambda _: (), "md")
+
+
+async def test_lines_have_names_as_files_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two names of the same lines are one; what is not there is refused; without its mention it is detached."""
+    (tmp_path / "link.py").symlink_to(numbered(tmp_path / "heap.py", 30))
+    monkeypatch.chdir(tmp_path)
+    async with open_chat(ScriptedEngine(HELLO), size=(120, 30)) as stage:
+        await stage.ready()
+        pills = stage.chat.prompt.pills
+        assert await sent_paths(stage, "@heap.py:9 @link.py:9 @link.py:10") == ["link.py:9", "link.py:10"]
+        await stage.send("@heap.py:29-31 what")
+        await stage.hints("heap.py:29-31 is beyond the end: heap.py has 30 lines.")
+        assert stage.chat.prompt.text == "@heap.py:29-31 what"
+        await stage.pilot.press("ctrl+c")
+        await stage.write("@heap.py:1-2")
+        await stage.pilot.press("space")
+        await stage.until(lambda: [one.path for one in pills.attachments] == ["heap.py:1-2"])
+        await stage.pilot.press("backspace", "backspace")
+        await stage.until(lambda: not pills.attachments)
+
+
+async def test_a_folder_is_asked_about_before_its_name_is_sent_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    engine = ScriptedEngine(HELLO)
+    async with open_chat(engine) as stage:
+        await stage.ready()
+        await stage.send("@sub what")
+        await stage.sees("Send it as text?", "sub is a folder.")
+        assert not engine.requests
+
+
 async def test_a_file_with_two_names_goes_along_once_and_stays_away_under_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -259,15 +436,7 @@ async def test_a_file_with_two_names_goes_along_once_and_stays_away_under_both(
         await stage.ready()
         pills = stage.chat.prompt.pills
 
-        async def sent(text: str) -> list[str | None]:
-            await stage.write(text)
-            await stage.pilot.press("enter")
-            await stage.until(lambda: not stage.chat.prompt.text and stage.chat.state.phase == "idle")
-            asked = stage.chat.conversation.last("user")
-            assert asked is not None
-            return [one.path for one in asked.attachments]
-
-        assert await sent(f"@notes.txt and @{file} and @copy.txt ?") == [str(file), "copy.txt"]
+        assert await sent_paths(stage, f"@notes.txt and @{file} and @copy.txt ?") == [str(file), "copy.txt"]
         await stage.write(f"@notes.txt and @{file} ")
         await stage.until(lambda: [one.path for one in pills.attachments] == [str(file)])
         for _ in range(len(f"@{file} ")):
@@ -275,7 +444,7 @@ async def test_a_file_with_two_names_goes_along_once_and_stays_away_under_both(
         await stage.until(lambda: stage.chat.prompt.text == "@notes.txt and ")
         assert len(pills.attachments) == 1, "the other name is still there"
         pills.take_away()
-        assert await sent("more") == []
+        assert await sent_paths(stage, "more") == []
 
 
 async def test_a_file_that_was_removed_from_the_bar_is_not_sent_though_the_text_names_it(tmp_path: Path):

@@ -12,11 +12,12 @@ from localspec.config.tables import Config
 from localspec.core.blocks import column
 from localspec.core.events import DraftLength, Mode, Proposal, Ready, SpecCard, Stats, Step
 from localspec.core.requests import SamplingOptions
+from localspec.engine.drafters.table import spelling
 from localspec.runtime.local_models import ListedModel
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import explained as explained_signs
 from localspec.tui.chat import hints
-from localspec.tui.chat.draft_length import RECENT, drafting, explained, length_now, why_off, words
+from localspec.tui.chat.draft_length import LONG, RECENT, drafter, drafting, explained, length_now, why_off, words
 from localspec.tui.chat.explained import ACCEPTED, CERTAIN, CONTEXT, GAIN, PROBES, RIBBON, ROUND, SPEED, WHAT_YOU_SEE
 from localspec.tui.chat.gain import NOT_YET, UNSTEADY, against, gain
 from localspec.tui.chat.info import ChatInfo, info
@@ -53,7 +54,9 @@ STATS = Stats(
     finish_reason="stop",
 )
 PLAIN = step("a ", accepted=0)
-SLOW = answer(*(step("a ", "b ", "c ") for _ in range(3)), *[PLAIN] * RECENT)
+COSTLY = msgspec.structs.replace(PLAIN, drafted=3, rejected=(Proposal(7, "x"),) * 3, draft_ms=0.6 * PLAIN.verify_ms)
+COSTS = "a round with a draft brought 1.0 tokens, but took as long as 1.6 plain ones"
+SLOW = answer(*[COSTLY] * 4, *[PLAIN] * LONG)
 FAST = answer(*[PLAIN] * 10, *(step("a ", "b ", "c ") for _ in range(20)))
 AUTO = SpecCard("model", "small", "auto")
 BOTH = SpecCard("early-exit", "early exit 8", exit_layer=8, lookup=True)
@@ -170,6 +173,27 @@ def test_what_it_is_measured_against():
     assert against(changed(speedup=None), None, 12) == UNSTEADY
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("/models/small/SmolLM2-135M.Q4_1.gguf", "SmolLM2-135M.Q4_1"),
+        ("small/big-00001-of-00002.gguf", "big"),
+        ("./drafts/small/", "small"),
+        ("~/models/small", "small"),
+        ("org/small", "org/small"),
+        ("org/small-GGUF:small.Q4_1.gguf", "org/small-GGUF:small.Q4_1.gguf"),
+        ("small", "small"),
+    ],
+)
+def test_a_draft_model_by_its_path_has_the_name_of_its_folder_or_file(name: str, shown: str):
+    """As the target has it; /draft takes the path."""
+    spec = SpecCard("model", name)
+    assert drafter(spec) == shown
+    assert drafting(msgspec.structs.replace(spec, lookup=True)) == f"look-up + draft model {shown}, auto"
+    assert explained(spec).startswith(f"{shown}: a smaller model")
+    assert spelling(spec) == name
+
+
 # --- how far drafts go, and why they do not
 
 
@@ -187,8 +211,8 @@ def test_the_length_is_that_of_most_of_the_last_drafts():
 
 
 def test_why_auto_does_not_draft():
-    drafted, plain = [step("a", "b", "c")] * 4, [PLAIN] * RECENT
-    assert why_off(AUTO, [*drafted, *plain]) == "it took 20 % of a round's time, and 67 % of the guesses were right"
+    drafted, plain = [COSTLY] * 4, [PLAIN] * RECENT
+    assert why_off(AUTO, [*drafted, *plain]) == COSTS
     assert why_off(AUTO, [*plain, *drafted * 4]) == ""
     assert why_off(AUTO, plain) == "", "nothing was drafted: nothing is known"
     assert why_off(msgspec.structs.replace(AUTO, mode="off"), [*drafted, *plain]) == "", "the user's own choice"
@@ -196,16 +220,42 @@ def test_why_auto_does_not_draft():
     assert why_off(None) == ""
 
 
-async def test_when_auto_drafts_no_more_it_says_why():
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        (step("a", "b", "c"), 4),  # it brings more than it takes: something else ended it
+        (msgspec.structs.replace(PLAIN, drafted=3, rejected=(Proposal(7, "x"),) * 3), 4),  # that cost no time
+        (COSTLY, 3),  # of few rounds nothing is said
+    ],
+)
+def test_figures_that_do_not_make_the_point_are_not_said(kind: Step, count: int):
+    assert why_off(AUTO, [*[kind] * count, *[PLAIN] * RECENT]) == ""
+
+
+def test_a_drafter_that_is_always_right_and_as_slow_as_the_model_is_explained():
+    own = msgspec.structs.replace(step("a", "b", "c"), draft_ms=3 * PLAIN.verify_ms, rejected=())
+    assert why_off(AUTO, [*[own] * 4, *[PLAIN] * RECENT]) == (
+        "a round with a draft brought 3.0 tokens, but took as long as 4.0 plain ones"
+    )
+
+
+async def test_when_auto_drafts_no_more_for_long_it_says_why():
     async with open_chat(ScriptedEngine(SLOW), size=(120, 24)) as stage:
         await stage.send("hi")
-        await stage.hints(
-            "Drafting is paused, as it saves too little now: it took 20 % of a round's time, and 67 % of the "
-            "guesses were right. It is tried again by itself."
-        )
+        await stage.hints(f"Drafting is paused, as it saves too little now: {COSTS}. It is tried again by itself.")
         await stage.until(lambda: stage.chat.state.phase == "idle")
         stage.chat.status.end_hint()
         await stage.sees("⇐ guide-draft, paused · cpu")
+
+
+async def test_a_short_pause_is_not_worth_a_sentence():
+    short = answer(*[COSTLY] * 4, *[PLAIN] * RECENT)
+    async with open_chat(ScriptedEngine(short), size=(120, 24)) as stage:
+        await told(stage)
+        await stage.sees("⇐ guide-draft, paused · cpu")
+        assert "Drafting is paused" not in stage.seen
+        await stage.send("/why")
+        await stage.sees("Now: guide-draft, paused (a round with a draft brought 1.0 tokens")
 
 
 async def test_what_has_just_been_loaded_is_not_paused_for_what_was_before():

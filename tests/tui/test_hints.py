@@ -28,7 +28,8 @@ WHAT_VARIES = "a word of it"
 QUOTING = [
     unknown("spek"),
     "Copied. If pasting fails, the text is also in /home/someone/.local/state/localspec/copied.txt.",
-    f"{PAUSED}: it took 31 % of a round's time, and 12 % of the guesses were right. It is tried again by itself.",
+    f"{PAUSED}: a round with a draft brought 1.1 tokens, but took as long as 1.3 plain ones. "
+    "It is tried again by itself.",
 ]
 
 

@@ -69,7 +69,7 @@ def state(text: str) -> str:
 
 
 def panel_line(text: str) -> str:
-    spec = SpecCard("model", text, "auto", reason=text)
+    spec = SpecCard("model", f"org-{text}", "auto", reason=text)  # no path, which would be cut to its end
     reading = SpeedReading(Stats(draft_kind="model"), spec=spec, device=text)
     return f"{panel(reading, 10**6, 99)}{drafting(spec)}{words(spec)}"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import sys
 from io import StringIO
@@ -12,6 +13,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
+from rich.cells import cell_len
 from textual.drivers.headless_driver import HeadlessDriver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.events import Key, Paste
@@ -21,8 +23,10 @@ from benchmarks.terminal import Terminal
 from localspec.core.errors import UsageError
 from localspec.tui.app import ChatApp, run
 from localspec.tui.control.tuning import Tuning
+from localspec.tui.screens.help import active_keys
 from localspec.tui.terminal import driver as terminal
 from localspec.tui.terminal.driver import InlineDriver, TerminalDriver, TerminalParser
+from localspec.tui.terminal.terminal_app import ANEW
 from tests.core.test_sanitize import FORBIDDEN
 from tests.support.chat_stage import HELLO, Stage
 from tests.support.scripted_engine import ScriptedEngine
@@ -252,6 +256,55 @@ async def test_inline_there_are_the_transcript_and_the_prompt_only():
         assert app.screen._compositor.size.height == 24
         shown = [type(widget).__name__ for widget in app.chat.walk_children() if widget.size.height and widget.display]
         assert {"Header", "KeysLine", "Sidebar", "SpeedPanel"}.isdisjoint(shown)
+
+
+async def test_inline_in_another_size_it_is_drawn_anew_and_not_for_the_size_before(monkeypatch: pytest.MonkeyPatch):
+    """A terminal wraps what is too wide for it, and the rows that this takes would stay."""
+    written: list[str] = []
+    monkeypatch.setattr(InlineHeadless, "write", lambda _, data: written.append(data))
+    app = ChatApp(lambda: ScriptedEngine(HELLO))
+    app.driver_class = InlineHeadless
+    async with app.run_test(headless=False, size=(100, 40)) as pilot:
+        stage = Stage(pilot, app, [])
+        await stage.ready()
+        await stage.asks("hi", "Bye.")
+        assert widest(written) == 100
+        assert ANEW not in written
+        for width in (70, 90):
+            written.clear()
+            await pilot.resize_terminal(width, 40)
+            await stage.until(lambda: ANEW in written)
+            await stage.until(lambda size=width: widest(written[written.index(ANEW) :]) == size)
+            assert written.count(ANEW) == 1
+
+
+def widest(written: list[str]) -> int:
+    """Cells of the widest line that was drawn."""
+    plain = re.sub("\x1b\\[[0-9;?]*[A-Za-z]", "", "\n".join(written))
+    return max(map(cell_len, plain.split("\n")), default=0)
+
+
+def test_inline_does_not_clear_as_soon_as_the_size_is_another():
+    class Writing(InlineDriver):
+        def __init__(self) -> None:
+            self._file = StringIO()
+
+    driver = Writing()
+    driver.write("\x1b[2J")
+    driver.write("text")
+    assert driver._file.getvalue() == "text"
+
+
+async def test_inline_the_page_of_keys_has_none_that_would_leave_the_terminal():
+    app = ChatApp(lambda: ScriptedEngine(HELLO))
+    async with app.run_test(size=(100, 40)) as pilot:
+        await Stage(pilot, app, []).ready()
+        assert {"Ctrl+Z", "Ctrl+G"} <= {keys for keys, _ in active_keys(app.chat)}
+    app = ChatApp(lambda: ScriptedEngine(HELLO))
+    app.driver_class = InlineHeadless
+    async with app.run_test(headless=False, size=(100, 40)) as pilot:
+        await Stage(pilot, app, []).ready()
+        assert {"Ctrl+Z", "Ctrl+G"}.isdisjoint(keys for keys, _ in active_keys(app.chat))
 
 
 @pytest.mark.heavy

@@ -163,6 +163,33 @@ def test_a_chat_goes_on_with_the_drafter_that_was_chosen_in_it(
     assert tuning.params.get("draft") == (goes_on_with if goes_on_with != "auto" else None)
 
 
+@pytest.mark.parametrize(
+    ("flags", "model", "draft", "drafts_in"),
+    [
+        ({"draft": "other", "draft_quant": "int4"}, "third", None, "auto"),
+        ({"draft": "other", "draft_quant": "int4"}, "third", "early-exit:2", "auto"),
+        ({"draft": "other", "draft_quant": "int4"}, "third", "off", "auto"),
+        ({"draft": "other", "draft_quant": "int4"}, "third", "other", "int4"),
+        ({"draft": "other", "draft_quant": "int4"}, "fourth", "other", "int4"),
+        ({"draft_quant": "int4"}, "guide", "auto", "int4"),
+        ({"draft_quant": "int4"}, "guide", "other", "auto"),
+        ({"draft_quant": "int4"}, "third", "auto", "auto"),
+    ],
+)
+def test_a_drafts_format_is_for_the_draft_that_it_was_named_with(
+    flags: dict[str, str], model: str, draft: str | None, drafts_in: str
+):
+    tuning = begin(Config(), "guide", load=flags, sampling=SamplingOptions())
+    assert tuning.load.weights.draft_format == "int4"
+    assert tuning.request(model, draft).weights.draft_format == drafts_in
+
+
+def test_a_chat_with_an_early_exit_can_be_loaded_after_a_draft_model_in_a_format_of_its_own():
+    tuning = begin(Config(), "guide", load={"draft": "other", "draft_quant": "int4"}, sampling=SamplingOptions())
+    for draft in (None, "off", "early-exit:2"):
+        assert tuning.choice("guide", draft).load.weights.draft_format == "auto"
+
+
 def test_a_default_model_in_another_case_is_the_one_that_is_known():
     tuning = begin(Config(), "GUIDE", load={}, sampling=SamplingOptions())
     assert (tuning.load.model, tuning.name) == ("guide", "guide")

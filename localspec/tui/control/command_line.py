@@ -8,6 +8,7 @@ from inspect import isawaitable
 
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
+from localspec.tui.chat.file_lines import LINES
 from localspec.tui.control.branches import Branches
 from localspec.tui.control.command_search import unknown
 from localspec.tui.control.commands import Command, UserNames, find
@@ -92,8 +93,8 @@ class CommandLine:
 
     def attach(self, argument: str) -> None:
         """/attach"""
-        quoted = re.fullmatch('"([^"]+)"?', argument)
-        self.feedback.prompt.attach(quoted[1] if quoted else argument, typed=self.feedback.command)
+        quoted = re.fullmatch(f'"([^"]+)"?((?:{LINES})?)', argument)
+        self.feedback.prompt.attach(quoted[1] + quoted[2] if quoted else argument, typed=self.feedback.command)
 
     # --- before it is typed as a whole
 

@@ -156,8 +156,8 @@ COMMANDS = {
         ),
         Command(
             "attach",
-            "attach a text file to your next message",
-            "file upload add include document read",
+            "attach a text file to your next message; PATH:10-20 attaches those lines",
+            "file upload add include document read lines part",
             lambda chat, typed: chat.command_line.attach(typed),
             "PATH",
         ),

@@ -204,6 +204,7 @@ class Models:
 
         model, now, load = self.state.model, self.tuning.load, choice.load
         as_now = msgspec.structs.replace(load, draft=now.draft, k=now.k, mode=now.mode)
+        as_now = as_now.drafting_in(now.weights.draft_format)
         if model is None or not self.is_there or choice.checked is None or as_now != now:
             return False
         return fits_beside(load, choice.checked.draft, model, held_bytes=self.state.tally.stats.drafter_bytes)
@@ -260,7 +261,7 @@ class Models:
         if beside and is_there and self.speculation.comparison is None and self.engine.feed is not None:
             self.state.enter("loading", "changing the drafter")
             load = choice.load
-            self.engine.feed.change_drafter(ChangeDrafter(load.draft, load.k, load.mode))
+            self.engine.feed.change_drafter(ChangeDrafter(load.draft, load.k, load.mode, load.weights.draft_format))
         else:
             self.state.header.clear()
             self.engine.load()

@@ -17,7 +17,7 @@ from textual.worker import Worker
 from localspec.core.events import AnyEvent, ModelCard, Ready, SpecCard, Stats, Step
 from localspec.runtime.stats import Tally
 from localspec.tui.chat.conversation import Conversation, Utterance
-from localspec.tui.chat.draft_length import why_off
+from localspec.tui.chat.draft_length import is_long_paused, why_off
 from localspec.tui.chat.info import ChatInfo
 from localspec.tui.control.spec_switch import lack
 from localspec.tui.control.tuning import Tuning
@@ -206,7 +206,8 @@ class ChatState:
 
     def show_info(self) -> None:
         """How the next answer is written; once, why this one is drafted for no more."""
-        before, self.pause = self.pause, why_off(self.spec, self.own_rounds)
+        before, rounds = self.pause, self.own_rounds
+        self.pause = why_off(self.spec, rounds) if is_long_paused(rounds) else ""
         if (why := self.pause) and not before and self.spec is not None and self.spec.kind != "off":
             self.status.give_hint(f"{PAUSED}: {why}. It is tried again by itself.")
         self.status.info = ChatInfo(self.tuning.preset, self.tuning.sampling.fixed_seed, self.download)

@@ -78,6 +78,7 @@ class Tuning:
     template: Template | None = None  # None: the model's own
     own: SamplingOptions | None = None  # the model's, once it is loaded
     formats: dict[str, str] = field(default_factory=dict)  # weight formats that the user chose, by the model's name
+    first: LoadRequest = field(default_factory=LoadRequest)  # as the program was started
     server: str = ""  # that answers, as the user calls it; "" for a model on this machine
 
     @property
@@ -205,7 +206,7 @@ class Tuning:
             asked = msgspec.structs.replace(self.load, draft=draft)
             with suppress(LocalspecError):
                 check(asked, self.catalog)
-                self.load = asked
+                self.load = self.first = asked
 
     def set(self, typed: str) -> None:
         """`temperature=0.7 stop="###"`; an option with `none` or nothing after `=` is no longer set, and `stop` may be
@@ -255,10 +256,16 @@ class Tuning:
         return ModelChoice(load, entry, name, preset, own_template(entry), quant, checked)
 
     def request(self, model: str, draft: str | None = None, quant: str = "") -> LoadRequest:
-        """How this model would be loaded: by the flags, but that a draft is for the model that it was named with."""
-        flags = {name: value for name, value in self.load_flags.items() if name != "draft"}
+        """How this model would be loaded: by the flags, but that a draft is for the model that it was named with, and a
+        draft's format for that draft."""
+        dropped = {"draft"} if self.is_first_draft(model, draft) else {"draft", "draft_quant"}
+        flags = {name: value for name, value in self.load_flags.items() if name not in dropped}
         flags |= {key: value for key, value in (("draft", draft), ("quant", quant)) if value}
         return precedence.load_request(self.config, self.catalog, model, flags)
+
+    def is_first_draft(self, model: str, draft: str | None) -> bool:
+        """Whether this is the draft of the program's start; one that no flag named is the first model's."""
+        return draft == str(self.first.draft) and ("draft" in self.load_flags or model == self.first.model)
 
     @property
     def now(self) -> ModelChoice:
@@ -292,7 +299,17 @@ def begin(config: Config, model: str, *, load: Mapping[str, Any], sampling: Samp
     entry = precedence.entry_of(catalog, model)
     name = lasting if entry else model
     return Tuning(
-        config, catalog, request, entry, name, load, sampling, sampling, template=own_template(entry), formats=formats
+        config,
+        catalog,
+        request,
+        entry,
+        name,
+        load,
+        sampling,
+        sampling,
+        template=own_template(entry),
+        formats=formats,
+        first=request,
     )
 
 

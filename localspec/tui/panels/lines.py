@@ -24,14 +24,15 @@ ABOVE = 3  # of the height, a third is above the hit
 
 
 class Lines(ScrollView, can_focus=True):
-    """Wraps at the width; the number stands before the first part of a line. `sought` is marked, and the hit with
-    the number `chosen` is in sight."""
+    """Wraps at the width; the number stands before the first part of a line, `first` before that of the first. `sought`
+    is marked, and the hit with the number `chosen` is in sight."""
 
     DEFAULT_CSS = "Lines { overflow-x: hidden; overflow-y: scroll; }"  # else the width would change with the height
     COMPONENT_CLASSES: ClassVar[set[str]] = {"lines--number", "lines--hit", "lines--chosen"}
 
-    def __init__(self, text: str, sought: re.Pattern[str] | None = None) -> None:
+    def __init__(self, text: str, sought: re.Pattern[str] | None = None, first: int = 1) -> None:
         super().__init__()
+        self._first = first
         whole = clean(text).removesuffix("\n").expandtabs(len(TAB))
         self.lines = whole.split("\n")
         self.hits = spans(whole, sought) if sought is not None else []  # where in the whole text
@@ -64,11 +65,11 @@ class Lines(ScrollView, can_focus=True):
 
     @property
     def _gutter(self) -> int:
-        return len(str(len(self.lines))) + 2
+        return len(str(self._first + len(self.lines) - 1)) + 2
 
     def _wrap(self, width: int) -> None:
         self._rows, self._starts, at = [], [], 0
-        for number, line in enumerate(self.lines, 1):
+        for number, line in enumerate(self.lines, self._first):
             for part, text in enumerate(wrapped(line, width)):
                 self._rows.append((number if part == 0 else 0, text))
                 self._starts.append(at)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import ClassVar
@@ -17,6 +16,7 @@ from textual.widgets import Static
 
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
+from localspec.tui.chat.file_lines import whole_name
 from localspec.tui.terminal.bound_keys import runs_binding
 
 NAME_CHARACTERS = 40
@@ -50,7 +50,7 @@ def newest(attachments: Iterable[Attachment]) -> tuple[Attachment, ...]:
     found: dict[object, Attachment] = {}
     for key, one in kept.items():
         is_alone = one.path is None or named[one.text] == 1
-        found[key if is_alone else (os.path.realpath(one.path or ""), one.text)] = one
+        found[key if is_alone else (whole_name(one.path or ""), one.text)] = one
     return tuple(found.values())
 
 

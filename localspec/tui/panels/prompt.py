@@ -5,7 +5,7 @@ Knows nothing about chats.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Collection, Sequence, Set
 from functools import partial
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ from localspec.history import Attachment
 from localspec.tui.chat.attachments import (
     PASTE_CHARACTERS,
     doubtful,
+    exists,
     file_named,
     from_file,
     from_paste,
@@ -28,8 +29,9 @@ from localspec.tui.chat.attachments import (
     left_out,
     mentioned,
     no_file,
-    path_of,
+    path_there,
     paths_mentioned,
+    paths_of,
 )
 from localspec.tui.chat.daemon import in_daemon
 from localspec.tui.control.commands import UserNames
@@ -303,7 +305,7 @@ class Prompt(TextArea, inherit_bindings=False):
             for each in names:
                 file = each if typed else await in_daemon(partial(file_named, each))
                 removed = tuple(self.pills.removed) if not typed else ()
-                if file is None or (removed and await in_daemon(partial(is_among, path_of(file), removed))):
+                if file is None or (removed and await in_daemon(partial(is_removed, file, removed))):
                     continue
                 found = await in_daemon(partial(from_file, file))
                 if typed or found.path in paths_mentioned(self.text):
@@ -322,8 +324,13 @@ class Prompt(TextArea, inherit_bindings=False):
             self.post_message(self.Renewed(changed))
 
 
+def is_removed(name: str, removed: Collection[str]) -> bool:
+    """Whether the user took away what this names. Waits for the disk."""
+    return is_among(path_there(name), removed)
+
+
 def doubts(text: str, attached: Set[str | None]) -> tuple[str, ...]:
-    """A sentence for each mention that looks like a file and is none, nor was one when it was attached. Waits for the
-    disk."""
-    named = dict.fromkeys(each for each in doubtful(text) if path_of(each) not in attached)
+    """A sentence for each mention that looks like a file, or is there, and is none, nor was one when it was attached.
+    Waits for the disk."""
+    named = dict.fromkeys(each for each in doubtful(text, exists) if attached.isdisjoint(paths_of(each)))
     return tuple(no_file(each) for each in named if file_named(each) is None)

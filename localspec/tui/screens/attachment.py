@@ -12,6 +12,7 @@ from textual.content import Content
 from textual.screen import ModalScreen
 
 from localspec.history import Attachment
+from localspec.tui.chat.file_lines import first_number
 from localspec.tui.chat.word_matches import pattern
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.panels.lines import Lines
@@ -49,7 +50,8 @@ class AttachedScreen(DismissedOnce, ModalScreen[None]):
 
     async def _show(self) -> None:
         shown, total = self._attachments[self._number], len(self._attachments)
-        dialog, lines = self.query_one(".dialog"), Lines(shown.text or "", self._sought)
+        text = shown.text or ""
+        dialog, lines = self.query_one(".dialog"), Lines(text, self._sought, first_number(shown.path, text))
         which = f" ({self._number + 1} of {total})" if total > 1 else ""
         dialog.border_title = Content(f"{name(shown)}{which}")
         await dialog.remove_children()

@@ -54,6 +54,7 @@ OVER: dict[str, list[BindingType]] = {
     "the branches": TREE_KEYS,
 }
 WIDEST = 24
+LEAVING = ("suspend", "editor")  # they leave the terminal to another program, which a chat below the shell's cannot
 CHANGED = "Keys that your settings change"
 NAMES = "Names of all keys, for [keymap] in config.toml"
 SEEN = "What you see"
@@ -119,7 +120,8 @@ def active_keys(screen: Screen[Any]) -> list[tuple[str, str]]:
         keys.setdefault(one.binding.id or "", []).append(one.binding.key)
     says = {one.binding.id: one.tooltip or one.binding.description for one in active}
     declared = default_keys(binding for node in dict.fromkeys(one.node for one in active) for binding in node.BINDINGS)
-    shown = [name for name in declared if name in keys]
+    hidden = LEAVING if screen.app.is_inline else ()
+    shown = [name for name in declared if name in keys and name not in hidden]
     return [
         (" ".join(spelled(key) for key in keys[name] if key not in twins(keys[name])), says[name]) for name in shown
     ]

@@ -25,6 +25,7 @@ POLL_SECONDS = 0.1  # as Textual: how late an Esc alone, or the end of the progr
 READ_BYTES = 1 << 16
 PASTE_SILENCE_SECONDS = 3.0  # a paste whose end never comes must not keep the keyboard for ever
 OVERLAP = len(BRACKETED_PASTE_START) - 1  # so much of a mark may stand in what came before
+CLEAR = "\x1b[2J"
 TITLE, KEEP_TITLE, OLD_TITLE = "\x1b]2;{}\x07", "\x1b[22;2t", "\x1b[23;2t"
 OLD_KEYS = {  # from terminals without the kitty protocol; Textual reads an Enter, which sends, and control characters
     "\x1b\r": "alt+enter",
@@ -153,6 +154,12 @@ class InlineDriver(LinuxInlineDriver):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._file = Lasting(self._file)  # type: ignore[arg-type, assignment]
+
+    def write(self, data: str) -> None:
+        """Textual clears as soon as the size is another, and may still draw for the one before: TerminalApp does it
+        later."""
+        if data != CLEAR:
+            super().write(data)
 
     def run_input_thread(self) -> None:
         for message in terminal_messages(self.fileno, self.exit_event, debug=self._debug):
