@@ -335,9 +335,21 @@ def test_a_disk_without_the_bytes_is_refused_before_the_first(hub: Install, loca
     scripted = hub(a_plan(disk_free=GB, disk_needed=3 * GB))
     code, _, err = localspec("pull", "org/model", "--yes")
     assert code == 5
-    assert "The disk is too full: 1.0 GB are free, and the download needs 3.0 GB, of which 1.1 GB stay free." in err
+    assert "The disk is too full: 1.0 GB are free; the download takes 3.0 GB, and 1.1 GB have to stay free." in err
     assert "Free 2.0 GB, or move the cache" in err
     assert [type(each) for each in scripted.asked] == [AskPull]
+
+
+def test_a_dry_run_with_too_little_disk_ends_as_the_pull_does(hub: Install, localspec: Program):
+    """It shows the plan all the same; what could not be loaded either is of no use on any disk."""
+    hub(a_plan(disk_free=GB, disk_needed=3 * GB))
+    code, out, err = localspec("pull", "org/model", "--dry-run")
+    assert (code, err) == (5, localspec("pull", "org/model", "--yes")[2])
+    assert "disk: 1.0 GB free" in out
+    code, out, _ = localspec("pull", "org/model", "--dry-run", "--json")
+    assert (code, [json.loads(line)["type"] for line in out.splitlines()[-2:]]) == (5, ["plan", "failure"])
+    hub(a_plan(disk_free=GB, disk_needed=3 * GB, unloadable="It has only pickles.", fit=None))
+    assert localspec("pull", "org/model", "--dry-run")[0] == 1
 
 
 def test_what_localspec_could_not_load_is_refused_before_the_first_byte(hub: Install, localspec: Program):

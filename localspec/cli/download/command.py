@@ -35,7 +35,7 @@ def pull(asked: RequestedPull, *, background: bool = False) -> int:
             in_background.watch_another(asked, show)
             plan = session.planned(hub, asked, show)
             if asked.dry_run:
-                return session.planned_code(plan)
+                return session.dry_run_code(plan)
             session.check(plan)
             if not asked.request.repairs:
                 session.agree(plan, asked, show)

@@ -101,6 +101,13 @@ def planned_code(plan: PullPlan) -> int:
     return CheckpointError.exit_code if plan.unloadable else 0
 
 
+def dry_run_code(plan: PullPlan) -> int:
+    """The exit code of a dry run; DoesNotFit, as of the pull itself, where the disk could not hold it."""
+    if not plan.unloadable:
+        refuse_full(plan, plan.disk_free)
+    return planned_code(plan)
+
+
 def check(plan: PullPlan) -> None:
     """Refuses before a byte what localspec could not load, or the disk not hold."""
     refuse_unready(plan)
