@@ -562,6 +562,23 @@ def test_a_key_of_another_model_is_replaced_only_after_a_yes_to_that(hub: Instal
     assert localspec("pull", "org/model", "--yes", "--as", "k")[0] == 0, "the same repository"
 
 
+def test_a_key_of_the_catalogue_is_another_model_only_after_a_yes_to_that(hub: Install, answers, localspec: Program):
+    """Also where the user's file only changes what the catalogue says of it."""
+    scripted = hub()
+    for own in ("", "[models.qwen3-14b]\nfallback_template = 'plain'\n"):
+        own_models(own)
+        code, _, err = localspec("pull", "org/model", "--yes", "--as", "qwen3-14b")
+        assert (code, scripted.asked) == (2, [])
+        assert "'qwen3-14b' is Qwen/Qwen3-14B in the catalogue, not org/model." in err
+    asked = answers(False)
+    assert localspec("pull", "org/model", "--as", "qwen3-14b")[0] == 130
+    assert asked == ["'qwen3-14b' is Qwen/Qwen3-14B in the catalogue. Replace it with org/model?"]
+    answers(True)
+    assert localspec("pull", "org/model", "--as", "qwen3-14b")[0] == 0
+    assert Catalog.load().models["qwen3-14b"].repo == "org/model"
+    assert localspec("pull", "org/model", "--yes", "--as", "qwen3-14b")[0] == 0, "the same repository"
+
+
 def test_a_key_of_a_gguf_file_is_its_repository_commit_and_file(hub: Install, localspec: Program):
     own_models("[models.q]\nrepo = 'org/model'\nfile = 'old.gguf'\n")
     folder = a_fetched().folder
