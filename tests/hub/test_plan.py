@@ -372,6 +372,16 @@ def test_a_named_drafter_that_speaks_other_tokens_is_refused(tmp_path: Path):
         plan_of(hub, tmp_path, "org/guide", draft="org/other")
 
 
+def test_a_model_is_not_its_own_drafter(tmp_path: Path):
+    """By whatever name, and in another repository; it would be loaded twice, and draft as slowly as it answers."""
+    same = "cannot draft for org/guide: it is the same model"
+    with FakeHub(guide(), guide("org/copy")) as hub:
+        for name in ("org/guide", "ORG/Guide", "org/guide@main", "org/copy"):
+            with pytest.raises(IncompatiblePair, match=same) as fault:
+                plan_of(hub, tmp_path, "org/guide", draft=name)
+            assert "--draft none" in fault.value.hint
+
+
 GATES: dict[Gate, tuple[Account | None, str]] = {
     "logged-out": (None, "Not logged in"),
     "no-request": (Account(), "No request yet: logged in as ana"),
