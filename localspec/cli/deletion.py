@@ -13,9 +13,11 @@ from localspec.core.errors import Cancelled, NotDownloaded, UsageError
 from localspec.core.paths import packaged
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
+from localspec.hub import pulls
 from localspec.hub.older import older
 from localspec.hub.process import HubProcess
 from localspec.hub.records import AskDelete, Deleted, DeletePlan, Go, HubAnswer
+from localspec.hub.writers import refuse_written
 from localspec.models import hub_cache
 from localspec.models.catalog import LISTED, Catalog
 from localspec.models.gguf.stores import STORES, in_repository
@@ -30,13 +32,17 @@ def delete(names: Sequence[str], *, yes: bool) -> int:
     keys = keys_of(repos)
     with HubProcess() as hub:
         here = tuple(repo for repo in repos if hub_cache.kept(repo).is_dir())
+        begun = tuple(repo for repo in repos if repo not in here and pulls.known(repo))
         plan = one(hub.ask(AskDelete(here)), DeletePlan) if here else DeletePlan((), 0)
-        print_text(deletion_text(plan, keys))
+        print_text(deletion_text(plan, keys, begun))
         if not agreed(yes=yes):
             return Cancelled.exit_code
         if here:
             refuse_loaded(here)
             print_text(f"Freed {size_words(one(hub.ask(Go()), Deleted).freed_bytes)}.")
+    for repo in begun:
+        refuse_written(repo)
+        pulls.forget(repo)
     if keys:
         remove_models(keys)
     return 0
@@ -65,13 +71,13 @@ def agreed(*, yes: bool) -> bool:
 
 
 def deleted_repository(name: str) -> str:
-    """The repository of a name, which is in the cache or has a key of the user's; UsageError for what localspec has not
-    fetched."""
+    """The repository of a name, which is in the cache, has a key of the user's or is to be downloaded; UsageError for
+    what localspec has not fetched."""
     catalog = Catalog.load()
     repo = catalog.repository(name)
     if "@" in name:
         raise UsageError(f"'{name}' is a revision.", hint=f"Delete the whole repository: localspec rm {repo}")
-    if repo and (hub_cache.kept(repo).is_dir() or catalog.key_of(name) in keys_of([repo])):
+    if repo and (hub_cache.kept(repo).is_dir() or catalog.key_of(name) in keys_of([repo]) or pulls.known(repo)):
         return repo
     try:
         entry = catalog.resolve(name)

@@ -108,8 +108,8 @@ def answers_line(one: ModelTotals) -> str:
     return f"{count(one.answers, 'answer')} {ways}: {rate} tokens/s, {accepted} of drafts accepted, {gain}"
 
 
-def deletion_text(plan: DeletePlan, keys: Sequence[str] = ()) -> str:
-    """What a deletion frees, what stays, and the `keys` that go with it."""
+def deletion_text(plan: DeletePlan, keys: Sequence[str] = (), begun: Sequence[str] = ()) -> str:
+    """What a deletion frees, what stays, and the `keys` that go with it. `begun`: downloads of which no byte came."""
     names = deleted_names(plan)
     freed = f"Deleting {names} frees {size_words(plan.freed_bytes)}"
     parts = [freed if names else "Nothing of it is on this machine"]
@@ -121,6 +121,7 @@ def deletion_text(plan: DeletePlan, keys: Sequence[str] = ()) -> str:
         parts.append(f"{size_words(plan.prepared_bytes)} of it in prepared weights")
     if plan.shared_bytes:
         parts.append(f"{size_words(plan.shared_bytes)} stay, since other models share them")
+    parts += [f"the unfinished download of {one_line(repo)} is dropped" for repo in begun]
     if keys:
         parts.append(f"also removes the key{'s' * (len(keys) > 1)} {', '.join(keys)} from models.toml")
     return "; ".join(parts) + "."

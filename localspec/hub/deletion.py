@@ -18,12 +18,12 @@ from huggingface_hub import HFCacheInfo, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 from huggingface_hub.utils import DeleteCacheStrategy
 
-from localspec.core.errors import NotDownloaded, UsageError
+from localspec.core.errors import NotDownloaded
 from localspec.core.sanitize import one_line
 from localspec.hub import blobs, licences, manifests, pulls
 from localspec.hub.older import commits_of, older_commits, older_of, only_used_by, own_size, snapshot, stored
 from localspec.hub.records import Deleted, DeletePlan
-from localspec.hub.writers import is_written
+from localspec.hub.writers import refuse_written
 from localspec.loading.packed_files import packed_files
 from localspec.models import hub_cache
 from localspec.runtime import known_pairs
@@ -113,18 +113,6 @@ def refuse(repo: str) -> None:
     if not blobs.repo_dir(repo).is_dir():
         hint = "See what is: localspec ls"
         raise NotDownloaded(f"{one_line(repo)} is not in the Hugging Face cache.", hint=hint)
-
-
-def refuse_written(repo: str) -> None:
-    """UsageError where a program fetches into it now, this one or another."""
-    if pulls.running(repo):
-        raise UsageError(
-            f"{one_line(repo)} is being downloaded.", hint=f"Stop it: localspec pull --stop {one_line(repo)}"
-        )
-    if is_written(repo):
-        raise UsageError(
-            f"Another program downloads {one_line(repo)} now.", hint="Wait for its end, or stop it there; then repeat."
-        )
 
 
 def cached(repo: str) -> list[HFCacheInfo]:

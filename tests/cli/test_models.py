@@ -17,7 +17,7 @@ from localspec.core.errors import HubAway
 from localspec.core.locks import lock
 from localspec.core.sizes import size_words
 from localspec.history.text.columns import hanging
-from localspec.hub import manifests
+from localspec.hub import manifests, pulls
 from localspec.hub.licences import remember
 from localspec.hub.records import (
     AskDelete,
@@ -313,6 +313,21 @@ def test_rm_of_older_versions_where_there_are_none_asks_nothing(localspec: Progr
     assert localspec("rm", "--older")[::2] == (0, "There are no older versions.\n")
     assert localspec("rm", "--older", "maker/tiny")[::2] == (0, "There are no older versions of maker/tiny.\n")
     assert localspec("rm", "--yes")[0] == 2
+
+
+def test_rm_drops_a_download_of_which_no_byte_came(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    """As of a drafter, which is noted when its target's download begins."""
+    hub = deleting(monkeypatch)
+    pulls.begin(a_repository("org/small"), PullRequest("org/model"))
+    assert "org/small" in localspec("ls", "--unfinished")[1]
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(pulls, "running", lambda _: True)
+        code, _, err = localspec("rm", "org/small", "--yes")
+    assert (code, "error: org/small is being downloaded. Stop it: " in err) == (2, True)
+    dropped = "Nothing of it is on this machine; the unfinished download of org/small is dropped.\n"
+    assert localspec("rm", "org/small", "--yes") == (0, dropped, "")
+    assert (pulls.unfinished(), hub.asked) == ([], [])
+    assert localspec("rm", "org/small", "--yes")[0] == 3
 
 
 @pytest.mark.usefixtures("fetched")
