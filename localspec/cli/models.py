@@ -87,8 +87,8 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> int:
 def rm(models: tuple[str, ...], only_older: bool, yes: bool) -> int:
     """Delete downloaded models from the Hugging Face cache.
 
-    What that frees is shown before you are asked. Files that other models share are kept. A model that a running
-    localspec has loaded is refused.
+    ORG/NAME:Q4_K_M deletes one file of a GGUF repository alone. What that frees is shown before you are asked. Files
+    that other models share are kept. A model that a running localspec has loaded is refused.
     """
     from localspec.cli.deletion import delete, delete_older
 

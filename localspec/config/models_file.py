@@ -97,6 +97,11 @@ def keys_of(repos: Collection[str]) -> tuple[str, ...]:
     return tuple(key for key, table in own_tables().items() if repository_of(table) in repos)
 
 
+def keys_of_file(repo: str, files: Collection[str]) -> tuple[str, ...]:
+    """The keys that the user's models.toml gives to one of these files of a repository."""
+    return tuple(key for key, table in own_tables().items() if repository_of(table) == repo and file_of(table) in files)
+
+
 def own_tables() -> dict[str, dict[str, Any]]:
     """The models of the user's file, as written."""
     found = read(paths.models_file()).get("models") if paths.models_file().exists() else {}
@@ -107,6 +112,11 @@ def repository_of(table: Mapping[str, Any]) -> str:
     """The repository of an entry, also where it names a path in the cache; "" for none."""
     inside = hub_cache.fetched_from(paths.expanded(str(table.get("path") or "")))[0]
     return str(table.get("repo") or inside)
+
+
+def file_of(table: Mapping[str, Any]) -> str:
+    """The file of an entry, in its repository; "" for all of it."""
+    return str(table.get("file") or "") or hub_cache.path_inside(paths.expanded(str(table.get("path") or "")))
 
 
 def remove_models(keys: Collection[str]) -> None:
