@@ -110,12 +110,13 @@ class Repository(Record, frozen=True):
 
 
 class Meanwhile(Record, frozen=True):
-    """What may be run while a gate is closed: an ungated target, its drafter ("" for its own early exit), and how it
-    fits."""
+    """What may be run while a gate is closed: an ungated target, its drafter ("" for its own early exit), how it fits,
+    and whether all of it is on this machine."""
 
     target: str
     drafter: str
     word: str
+    is_here: bool = False
 
 
 class PullRequest(Record, frozen=True):

@@ -17,6 +17,7 @@ from localspec.core import paths
 from localspec.core.disk import SPARE_BYTES
 from localspec.core.errors import AccessDenied, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.requests import WeightOptions
+from localspec.hub import blobs
 from localspec.hub.gates import gate_lines
 from localspec.hub.plan import prepare, template_for
 from localspec.hub.plan_words import offer_words
@@ -410,6 +411,34 @@ def test_each_gate_is_a_state_with_its_sentence_and_next_step(tmp_path: Path, ga
     assert "hf_fake" not in f"{plan}{lines}"
     others = {GATES[other][1] for other in GATES if other != gate}
     assert not any(other in line for other in others for line in lines)
+
+
+def test_a_pair_that_is_on_this_machine_is_chatted_with_meanwhile(tmp_path: Path):
+    """A pair of which a file is missing is still to be fetched."""
+    repositories = guide(LAYERSKIP, gated="manual"), guide(PAIR[0]), guide_draft(PAIR[1])
+    with FakeHub(*repositories) as hub:
+        for name, repository in zip(PAIR, repositories[1:], strict=True):
+            plan = plan_of(hub, tmp_path, name, draft="none")
+            for file in plan.target.files:
+                blob = blobs.blob(name, file)
+                blob.parent.mkdir(parents=True, exist_ok=True)
+                blob.write_bytes(Path(repository.files[file.path]).read_bytes())
+                link = blobs.snapshot_dir(name, plan.target.commit) / file.path
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(blob)
+            (main := blobs.reference(name, "main")).parent.mkdir()
+            main.write_text(plan.target.commit)
+        lines = [meanwhile_line(plan_of(hub, tmp_path, LAYERSKIP))]
+        link.unlink()
+        lines.append(meanwhile_line(plan_of(hub, tmp_path, LAYERSKIP)))
+    assert lines == [
+        f"Meanwhile, on this machine: localspec chat {PAIR[0]} (fits)",
+        f"Meanwhile, without a gate: localspec pull {PAIR[0]} --draft {PAIR[1]} (fits)",
+    ]
+
+
+def meanwhile_line(plan: PullPlan) -> str:
+    return gate_lines(plan.target.repo, plan.target.access, plan.meanwhile)[2]
 
 
 def test_a_hub_that_goes_silent_behind_a_gate_keeps_its_screen(tmp_path: Path):
