@@ -521,6 +521,8 @@ UNLOADABLE = {
         small_model(config={"auto_map": {"AutoConfig": "x--y.Z"}, "rope": {"auto_map": "a.py"}}),
         "org/bad/config.json has the field 'auto_map'",
     ),
+    "no number of layers": (small_model(config={"num_hidden_layers": "two"}), "num_hidden_layers"),
+    "no JSON": (small_model(**{"config.json": b"{"}), "config.json"),
     "MLX's weights": (small_model(config={"quantization": {"bits": 4}}), "quantised already, by MLX"),
     "a reward model": (
         small_model(config={"architectures": ["LlamaForSequenceClassification"]}),
@@ -538,6 +540,7 @@ def test_what_could_not_be_loaded_is_said_with_the_loaders_sentence(tmp_path: Pa
         assert hub.weight_bytes == 0
     assert sentence in plan.unloadable
     assert str(tmp_path) not in plan.unloadable
+    assert "Download the model again" not in plan.unloadable
     assert (plan.fit, plan.offer.kind) == (None, "none")
 
 
