@@ -169,6 +169,17 @@ async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_b
         await stage.until(lambda: screen(stage))
 
 
+@pytest.mark.parametrize("width", [100, 80])
+async def test_licence_and_pair_have_what_is_free_from_80_columns_on(width: int, monkeypatch: pytest.MonkeyPatch):
+    """At 80 the pair alone: the licence is in the line below the list."""
+    PacedHub(a_hub()).install(monkeypatch)
+    async with models(size=(width, 30), tab="2") as stage:
+        await stage.sees("facebook/layers", "with 4,096 tokens")
+        (line,) = [line for line in stage.seen.splitlines() if "facebook/layers" in line]
+    assert "gated by hand  early exit" in line
+    assert ("fair, non-c" in line) is (width == 100)
+
+
 async def test_a_download_is_one_question_and_goes_on_whatever_is_on_the_screen(monkeypatch: pytest.MonkeyPatch):
     """Check 16: the screen closed, an answer running, a new chat. Check 17: the list has it, no focus moves."""
     go_on, ends = Event(), Event()
