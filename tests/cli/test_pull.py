@@ -618,10 +618,11 @@ def test_a_second_terminal_shows_the_first_ones_download_and_fetches_nothing_twi
     timer = threading.Timer(0.3, ends)
     timer.start()
     whole = a_repository(files=tuple(replace(file, here=file.size) for file in a_repository().files))
-    hub(a_plan(whole), arrives=[a_fetched(), a_pulled()])
+    hub(a_plan(whole), arrives=[replace(a_fetched(), checked=0), a_pulled()])
     code, out, err = localspec("pull", "org/model")
     timer.join()
     assert code == 0
+    assert "checked: 2 of 2 files have the hub's sha256" in out, "the other process has hashed them"
     assert "Another localspec is downloading org/model." in err
     assert "downloading 70 %: 3.0 of 4.0 GB, org/model\n" in err
     assert out.endswith("Ready. localspec chat org/model\n")
