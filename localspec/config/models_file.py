@@ -6,15 +6,17 @@ Imports tomlkit late: whoever only reads does not need it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any  # Any: TOML values
 
 from localspec.core import paths
 from localspec.core.errors import CatalogError, UsageError
+from localspec.core.sanitize import one_line
 from localspec.core.whole_file import write_whole
 from localspec.models import hub_cache
-from localspec.models.catalog_file import SCHEMA_VERSION, ModelTable, checked, over, read
+from localspec.models.catalog_file import NAME, NAME_WORDS, SCHEMA_VERSION, ModelTable, checked, over, read
 
 NEW = f"schema_version = {SCHEMA_VERSION}\n"
 
@@ -60,6 +62,9 @@ def remove_remote(name: str) -> Path:
 def check_key(key: str, repo: str) -> None:
     """UsageError for a name that models.toml could not give to this repository, that is the built-in model's, or a
     file that cannot be written."""
+    if not re.fullmatch(NAME, key):
+        shown = one_line(key)[:100]
+        raise UsageError(f"'{shown}' is no key: it must be {NAME_WORDS}.", hint="Choose another: --as KEY")
     if any(key in (name, *table.aliases) for name, table in shipped().items() if table.path is not None):
         raise UsageError(f"'{key}' is the built-in model's name.", hint="Choose another: --as KEY")
     changed(paths.models_file(), key, {"repo": repo}, None)

@@ -532,6 +532,13 @@ def test_a_key_that_cannot_be_written_is_refused_before_the_download(hub: Instal
     assert scripted.asked == []
 
 
+def test_what_is_no_key_is_said_in_the_words_of_models_toml(hub: Install, localspec: Program):
+    scripted = hub()
+    code, _, err = localspec("pull", "org/model", "--yes", "--as", "bad key!")
+    said = "error: 'bad key!' is no key: it must be a name of letters, digits and any of _ . : + -. Choose another: "
+    assert (code, scripted.asked, " ".join(err.split()).startswith(said.strip())) == (2, [], True)
+
+
 def own_models(text: str) -> None:
     paths.models_file().parent.mkdir(parents=True, exist_ok=True)
     paths.models_file().write_text(f"schema_version = 1\n{text}")
