@@ -148,7 +148,7 @@ def test_show_prints_the_card_of_a_model(fetched: Path, localspec: Program):
         r"chat template +its own",
         r"drafters +auto: look-up",
         r" +off: decode plain",
-        r"files +README\.md, 0 kB",
+        rf"files +README\.md, {len(CARD)} bytes",
     ):
         assert re.search(rf"^{line}$", out, re.MULTILINE), line
     assert localspec("show", "maker/tiny", "--template")[1] == CHATML
