@@ -220,6 +220,15 @@ def test_a_closed_gate_is_a_state_with_its_next_step(gate: str, hub: Install, lo
     assert [type(each) for each in scripted.asked] == [AskPull]
 
 
+@pytest.mark.parametrize("gate", GATES)
+def test_the_json_of_a_closed_gate_has_the_next_step_too(gate: str, hub: Install, localspec: Program):
+    hub(a_plan(gated(a_repository(LAYERSKIP), gate), fit=None))
+    failure = json.loads(localspec("pull", LAYERSKIP, "--yes", "--json")[1].splitlines()[-1])
+    assert (failure["type"], failure["exit_code"]) == ("failure", 4)
+    assert failure["hint"] in " ".join(localspec("pull", LAYERSKIP, "--yes")[1].split())
+    assert failure["hint"]
+
+
 def test_waiting_looks_again_and_goes_on_when_the_gate_opens(
     hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
