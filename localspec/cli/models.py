@@ -39,7 +39,7 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
         io.print_text(models_text.models_table(found, io.columns_of_stdout()))
     if started:
         io.print_text(models_text.unfinished_lines(started))
-    if not only_unfinished and (superseded := older()):
+    if not only_unfinished and (superseded := [one for one in older() if one.num_bytes]):
         io.print_text(models_text.older_line(superseded))
     if not only_unfinished and (others := unlisted({(one.repo, one.commit) for one in found})):
         io.print_fitted(models_text.unlisted_line(others))

@@ -60,7 +60,7 @@ def unlisted_line(found: Sequence[Unlisted]) -> str:
 
 
 def older_words(found: Older) -> str:
-    if not found.commits:
+    if not found.num_bytes:
         return ""
     size = size_words(found.num_bytes)
     return f"{len(found.commits)}, {size}. Free it: localspec rm --older {one_line(found.repo)}"

@@ -20,6 +20,7 @@ from localspec.core.sizes import size_words
 from localspec.history.text.columns import hanging
 from localspec.hub import blobs, manifests, pulls
 from localspec.hub.licences import remember
+from localspec.hub.older import older_of
 from localspec.hub.records import (
     AskDelete,
     AskFit,
@@ -259,6 +260,14 @@ def test_show_says_what_stands_between_a_user_and_a_model_that_is_not_here(
     assert hub.asked == []
 
 
+def test_verify_files_of_a_begun_download_says_that_the_rest_is_missing(localspec: Program):
+    pulls.begin(a_repository("org/model"), PullRequest("org/model"))
+    code, _, err = localspec("verify-files", "org/model")
+    said = "'org/model' is not complete on this machine. Fetch the rest: localspec pull org/model"
+    assert (code, said in err) == (3, True)
+    assert "Fetch it: localspec pull org/other" in localspec("verify-files", "org/other")[2]
+
+
 @pytest.mark.parametrize("name", ["nobody/x", "qwen3-8b"])
 def test_rm_of_what_is_not_here_advises_no_download(name: str, localspec: Program):
     code, _, err = localspec("rm", name, "--yes")
@@ -310,6 +319,20 @@ def test_ls_show_and_rm_say_what_older_versions_take_and_how_it_is_freed(
     assert localspec("rm", "--older", "--yes")[:2] == (0, freed)
     assert localspec("rm", "--older", "maker/tiny", "--yes")[:2] == (0, freed)
     assert hub.asked == [AskDelete((), ("maker/tiny",)), Go()] * 2
+
+
+def test_older_versions_that_take_nothing_are_not_offered(fetched: Path, localspec: Program):
+    """All their files are the newer one's, too; `rm --older` by name still deletes them."""
+    blob = hub_cache.kept("maker/tiny") / "blobs" / ("a" * 64)
+    blob.parent.mkdir()
+    blob.write_bytes(bytes(4000))
+    older = fetched.with_name("f" * 40)
+    older.mkdir()
+    for folder in (fetched, older):
+        (folder / "vocab.bin").symlink_to(os.path.relpath(blob, folder))
+    manifests.replaced("maker/tiny", older.name)
+    assert older_of("maker/tiny").commits == (older.name,)
+    assert "lder versions" not in localspec("ls")[1] + localspec("show", "maker/tiny")[1]
 
 
 @pytest.mark.usefixtures("fetched")

@@ -101,7 +101,7 @@ class Library:
         self.downloads.queue.find_unfinished()
         left = [one for one in pulls.unfinished() if one.request is None and not hub_cache.has_version(one.repo)]
         found = [one for one in left if not is_written(one.repo)]
-        replaced = [one for one in older() if not is_written(one.repo)]
+        replaced = [one for one in older() if one.num_bytes and not is_written(one.repo)]
         return Leftovers(
             tuple(one.repo for one in found),
             sum(one.done for one in found),
