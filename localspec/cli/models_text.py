@@ -15,7 +15,7 @@ from localspec.hub.inventory import LocalModel, ModelDetails
 from localspec.hub.older import Older
 from localspec.hub.plan_words import deleted_names, named_template
 from localspec.hub.pulls import Unfinished
-from localspec.hub.records import DeletePlan, Licence
+from localspec.hub.records import DeletePlan, DraftOffer, Licence
 from localspec.hub.unlisted import Unlisted
 from localspec.models.hub_cache import SHORT_COMMIT
 
@@ -86,10 +86,16 @@ def details_text(found: ModelDetails, width: int | None = None) -> str:
         ("architecture", architecture(found)),
         ("chat template", named_template(found.named_template, has_own=bool(found.template))),
         *listed("drafters", [f"{one_line(name)}: {one_line(about)}" for name, about in found.drafts]),
+        ("early exit", early_exit_words(found.early_exit) if found.early_exit else ""),
         *listed("files", [f"{one_line(file.path)}, {size_words(file.num_bytes)}" for file in found.files]),
         *listed("answers", [answers_line(one) for one in found.answers]),
     ]
     return "\n".join([one_line(model.name), hanging([row for row in rows if row[1]], width)])
+
+
+def early_exit_words(offer: DraftOffer) -> str:
+    """The layer and draft length that models.toml has, and where they were read."""
+    return f"after layer {offer.exit_layer}, k {offer.k}{f' ({one_line(offer.source)})' if offer.source else ''}"
 
 
 def listed(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:

@@ -78,6 +78,18 @@ def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
     assert re.match(r"maker/tiny +fp32 .* fits +look-up +cc-by-nc-4\.0, non-commercial +–", tiny)
 
 
+@pytest.mark.usefixtures("fetched")
+def test_show_names_the_layer_of_an_early_exit_its_k_and_where_that_was_read(localspec: Program):
+    paths.models_file().parent.mkdir(parents=True)
+    draft = "kind = 'early-exit'\nexit_layer = 1\nk = 6\nsource = 'a paper'"
+    paths.models_file().write_text(
+        f"schema_version = 1\n[models.tiny]\nrepo = 'maker/tiny'\n[models.tiny.draft]\n{draft}\n"
+    )
+    for name in ("tiny", "maker/tiny"):
+        assert re.search(r"^early exit +after layer 1, k 6 \(a paper\)$", localspec("show", name)[1], re.MULTILINE)
+    assert json.loads(localspec("show", "tiny", "--json")[1])["early_exit"]["source"] == "a paper"
+
+
 def test_show_knows_the_licence_of_the_built_in_model_and_of_what_was_pulled(fetched: Path, localspec: Program):
     assert re.search(r"^licence +apache-2\.0$", localspec("show", "guide")[1], re.MULTILINE)
     (fetched / "README.md").unlink()
