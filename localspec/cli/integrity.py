@@ -38,7 +38,7 @@ def verify(model: str, *, fetch: bool, as_json: bool) -> int:
 
 
 def path_of(model: str) -> Path:
-    """Where it is; NotDownloaded, which says of a begun download that the rest is missing."""
+    """The path of a model; NotDownloaded says of a begun download that the rest is missing."""
     catalog = Catalog.load()
     try:
         return catalog.resolve(model).path
