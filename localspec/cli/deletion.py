@@ -8,35 +8,43 @@ from typing import TypeVar
 from localspec.cli.io import print_note, print_text
 from localspec.cli.models_text import deletion_text
 from localspec.cli.questions import confirmed
-from localspec.config.models_file import keys_of, remove_models
+from localspec.config.models_file import keys_of, keys_of_file, remove_models
 from localspec.core.errors import Cancelled, NotDownloaded, UsageError
 from localspec.core.paths import packaged
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
+from localspec.hub import pulls
 from localspec.hub.older import older
+from localspec.hub.one_of_several import apart, links, named_model
 from localspec.hub.process import HubProcess
-from localspec.hub.records import AskDelete, Deleted, DeletePlan, Go, HubAnswer
+from localspec.hub.records import AskDelete, Deleted, DeletePlan, Go, HubAnswer, ModelFiles
+from localspec.hub.writers import refuse_written
 from localspec.models import hub_cache
 from localspec.models.catalog import LISTED, Catalog
-from localspec.models.gguf.stores import STORES, in_repository
+from localspec.models.gguf.stores import STORES
 from localspec.runtime.load_marks import is_loaded
 
 Found = TypeVar("Found", DeletePlan, Deleted)
 
 
 def delete(names: Sequence[str], *, yes: bool) -> int:
-    repos = tuple(dict.fromkeys(deleted_repository(name) for name in names))
-    refuse_loaded(repos)
-    keys = keys_of(repos)
+    catalog = Catalog.load()
+    repos, models = apart([named_model(name, catalog) or deleted_repository(name) for name in names])
+    refuse_loaded(repos, models)
+    keys = (*keys_of(repos), *(key for one in models for key in keys_of_file(one.repo, one.paths)))
     with HubProcess() as hub:
         here = tuple(repo for repo in repos if hub_cache.kept(repo).is_dir())
-        plan = one(hub.ask(AskDelete(here)), DeletePlan) if here else DeletePlan((), 0)
-        print_text(deletion_text(plan, keys))
+        begun = tuple(repo for repo in repos if repo not in here and pulls.known(repo))
+        plan = one(hub.ask(AskDelete(here, (), models)), DeletePlan) if here or models else DeletePlan((), 0)
+        print_text(deletion_text(plan, keys, begun))
         if not agreed(yes=yes):
             return Cancelled.exit_code
-        if here:
-            refuse_loaded(here)
+        if here or models:
+            refuse_loaded(here, models)
             print_text(f"Freed {size_words(one(hub.ask(Go()), Deleted).freed_bytes)}.")
+    for repo in begun:
+        refuse_written(repo)
+        pulls.forget(repo)
     if keys:
         remove_models(keys)
     return 0
@@ -65,20 +73,19 @@ def agreed(*, yes: bool) -> bool:
 
 
 def deleted_repository(name: str) -> str:
-    """The repository of a name, which is in the cache or has a key of the user's; UsageError for what localspec has not
-    fetched."""
+    """The repository of a name, which is in the cache, has a key of the user's or is to be downloaded; UsageError for
+    what localspec has not fetched."""
     catalog = Catalog.load()
     repo = catalog.repository(name)
     if "@" in name:
         raise UsageError(f"'{name}' is a revision.", hint=f"Delete the whole repository: localspec rm {repo}")
-    if repo and (hub_cache.kept(repo).is_dir() or catalog.key_of(name) in keys_of([repo])):
+    if repo and (hub_cache.kept(repo).is_dir() or catalog.key_of(name) in keys_of([repo]) or pulls.known(repo)):
         return repo
     try:
         entry = catalog.resolve(name)
     except NotDownloaded as fault:  # whoever deletes wants to fetch nothing
         raise NotDownloaded(fault.message, hint=LISTED) from fault
     if repo := hub_cache.fetched_from(entry.path)[0]:
-        refuse_several(name, repo)
         return repo
     if entry.path.is_relative_to(packaged("assets")):
         raise UsageError(f"'{name}' comes with localspec and is not deleted.", hint=LISTED)
@@ -89,18 +96,13 @@ def deleted_repository(name: str) -> str:
     )
 
 
-def refuse_several(name: str, repo: str) -> None:
-    """UsageError where a repository has other GGUF files too, which would go with the one that is named."""
-    if (count := len(in_repository(repo))) > 1:
-        hint = f"Delete the whole repository: localspec rm {repo}"
-        raise UsageError(f"'{name}' is one of {count} models of {repo}.", hint=hint)
-
-
-def refuse_loaded(repos: Iterable[str]) -> None:
-    for repo in repos:
-        if is_loaded(hub_cache.kept(repo)):
+def refuse_loaded(repos: Iterable[str], models: Iterable[ModelFiles]) -> None:
+    paths = [(repo, hub_cache.kept(repo)) for repo in repos]
+    paths += [(model.name, link) for model in models for link in links(model)]
+    for name, path in paths:
+        if is_loaded(path):
             raise UsageError(
-                f"{repo} is loaded by a running localspec.", hint="Close it there first: /unload, or quit."
+                f"{name} is loaded by a running localspec.", hint="Close it there first: /unload, or quit."
             )
 
 

@@ -9,9 +9,10 @@ from localspec.cli.io import print_text
 from localspec.cli.models_text import verified_text
 from localspec.cli.output import print_records
 from localspec.cli.progress import ProgressBar
-from localspec.core.errors import PullError
+from localspec.core.errors import NotDownloaded, PullError
 from localspec.core.events import Loading
 from localspec.core.sanitize import one_line
+from localspec.hub import pulls
 from localspec.hub.integrity import FilesVerified, Verifying, mend, verify_files
 from localspec.hub.records import PullRequest
 from localspec.models import hub_cache
@@ -20,7 +21,7 @@ from localspec.models.catalog import Catalog
 
 def verify(model: str, *, fetch: bool, as_json: bool) -> int:
     """Checks every file; the exit code of the download, where wrong files are fetched again."""
-    path = Catalog.load().resolve(model).path
+    path = path_of(model)
     found = checked(path, model)
     if as_json:
         print_records(found)
@@ -34,6 +35,18 @@ def verify(model: str, *, fetch: bool, as_json: bool) -> int:
         return fetch_again(found, PullRequest(repo, commit, variant, draft="none", repairs=True), as_json=as_json)
     hint = f"Fetch only these files again: localspec verify-files {model} --fetch" if repo else "Fetch the model again."
     raise PullError(f"{found.bad_words}.", hint=hint)
+
+
+def path_of(model: str) -> Path:
+    """The path of a model; NotDownloaded says of a begun download that the rest is missing."""
+    catalog = Catalog.load()
+    try:
+        return catalog.resolve(model).path
+    except NotDownloaded as fault:
+        if not pulls.known(catalog.repository(model) or model.partition(":")[0]):
+            raise
+        hint = f"Fetch the rest: localspec pull {model}"
+        raise NotDownloaded(f"'{model}' is not complete on this machine.", hint=hint) from fault
 
 
 def checked(path: Path, name: str) -> FilesVerified:

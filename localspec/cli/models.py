@@ -39,7 +39,7 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
         io.print_text(models_text.models_table(found, io.columns_of_stdout()))
     if started:
         io.print_text(models_text.unfinished_lines(started))
-    if not only_unfinished and (superseded := older()):
+    if not only_unfinished and (superseded := [one for one in older() if one.num_bytes]):
         io.print_text(models_text.older_line(superseded))
     if not only_unfinished and (others := unlisted({(one.repo, one.commit) for one in found})):
         io.print_fitted(models_text.unlisted_line(others))
@@ -87,8 +87,8 @@ def show(model: str, licence: bool, template: bool, as_json: bool) -> int:
 def rm(models: tuple[str, ...], only_older: bool, yes: bool) -> int:
     """Delete downloaded models from the Hugging Face cache.
 
-    What that frees is shown before you are asked. Files that other models share are kept. A model that a running
-    localspec has loaded is refused.
+    ORG/NAME:Q4_K_M deletes one file of a GGUF repository alone. What that frees is shown before you are asked. Files
+    that other models share are kept. A model that a running localspec has loaded is refused.
     """
     from localspec.cli.deletion import delete, delete_older
 

@@ -15,7 +15,7 @@ from localspec.hub.inventory import LocalModel, ModelDetails
 from localspec.hub.older import Older
 from localspec.hub.plan_words import deleted_names, named_template
 from localspec.hub.pulls import Unfinished
-from localspec.hub.records import DeletePlan, Licence
+from localspec.hub.records import DeletePlan, DraftOffer, Licence
 from localspec.hub.unlisted import Unlisted
 from localspec.models.hub_cache import SHORT_COMMIT
 
@@ -60,7 +60,7 @@ def unlisted_line(found: Sequence[Unlisted]) -> str:
 
 
 def older_words(found: Older) -> str:
-    if not found.commits:
+    if not found.num_bytes:
         return ""
     size = size_words(found.num_bytes)
     return f"{len(found.commits)}, {size}. Free it: localspec rm --older {one_line(found.repo)}"
@@ -86,10 +86,16 @@ def details_text(found: ModelDetails, width: int | None = None) -> str:
         ("architecture", architecture(found)),
         ("chat template", named_template(found.named_template, has_own=bool(found.template))),
         *listed("drafters", [f"{one_line(name)}: {one_line(about)}" for name, about in found.drafts]),
+        ("early exit", early_exit_words(found.early_exit) if found.early_exit else ""),
         *listed("files", [f"{one_line(file.path)}, {size_words(file.num_bytes)}" for file in found.files]),
         *listed("answers", [answers_line(one) for one in found.answers]),
     ]
     return "\n".join([one_line(model.name), hanging([row for row in rows if row[1]], width)])
+
+
+def early_exit_words(offer: DraftOffer) -> str:
+    """The layer and draft length that models.toml has, and where they were read."""
+    return f"after layer {offer.exit_layer}, k {offer.k}{f' ({one_line(offer.source)})' if offer.source else ''}"
 
 
 def listed(name: str, lines: Sequence[str]) -> list[tuple[str, str]]:
@@ -108,8 +114,8 @@ def answers_line(one: ModelTotals) -> str:
     return f"{count(one.answers, 'answer')} {ways}: {rate} tokens/s, {accepted} of drafts accepted, {gain}"
 
 
-def deletion_text(plan: DeletePlan, keys: Sequence[str] = ()) -> str:
-    """What a deletion frees, what stays, and the `keys` that go with it."""
+def deletion_text(plan: DeletePlan, keys: Sequence[str] = (), begun: Sequence[str] = ()) -> str:
+    """What a deletion frees, what stays, and the `keys` that go with it. `begun`: downloads of which no byte came."""
     names = deleted_names(plan)
     freed = f"Deleting {names} frees {size_words(plan.freed_bytes)}"
     parts = [freed if names else "Nothing of it is on this machine"]
@@ -121,6 +127,7 @@ def deletion_text(plan: DeletePlan, keys: Sequence[str] = ()) -> str:
         parts.append(f"{size_words(plan.prepared_bytes)} of it in prepared weights")
     if plan.shared_bytes:
         parts.append(f"{size_words(plan.shared_bytes)} stay, since other models share them")
+    parts += [f"the unfinished download of {one_line(repo)} is dropped" for repo in begun]
     if keys:
         parts.append(f"also removes the key{'s' * (len(keys) > 1)} {', '.join(keys)} from models.toml")
     return "; ".join(parts) + "."

@@ -12,7 +12,10 @@ from localspec.core.weight_formats import AUTO, LISTED, either
 
 DRAFT_HELP = "auto (the catalogue's drafter, else the best on the hub), none, or a repository.  [default: auto]"
 QUANT_HELP = f"Weight format to plan for: {either(AUTO, *LISTED)}."
-DRY_RUN_HELP = "Only show the plan; writes nothing to the cache. Exits with 1 if localspec could not load the model."
+DRY_RUN_HELP = (
+    "Only show the plan; writes nothing to the cache. Exits with 1 if localspec could not load the model, with 5 if "
+    "the disk is too full."
+)
 WAIT_HELP = "Wait until access is granted (checked every 10 minutes), then download."
 
 

@@ -6,15 +6,17 @@ Imports tomlkit late: whoever only reads does not need it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any  # Any: TOML values
 
 from localspec.core import paths
 from localspec.core.errors import CatalogError, UsageError
+from localspec.core.sanitize import one_line
 from localspec.core.whole_file import write_whole
 from localspec.models import hub_cache
-from localspec.models.catalog_file import SCHEMA_VERSION, checked, over, read
+from localspec.models.catalog_file import NAME, NAME_WORDS, SCHEMA_VERSION, ModelTable, checked, over, read
 
 NEW = f"schema_version = {SCHEMA_VERSION}\n"
 
@@ -60,8 +62,10 @@ def remove_remote(name: str) -> Path:
 def check_key(key: str, repo: str) -> None:
     """UsageError for a name that models.toml could not give to this repository, that is the built-in model's, or a
     file that cannot be written."""
-    shipped = checked(read(paths.packaged("models.toml")), paths.packaged("models.toml")).models
-    if any(key in (name, *table.aliases) for name, table in shipped.items() if table.path is not None):
+    if not re.fullmatch(NAME, key):
+        shown = one_line(key)[:100]
+        raise UsageError(f"'{shown}' is no key: it must be {NAME_WORDS}.", hint="Choose another: --as KEY")
+    if any(key in (name, *table.aliases) for name, table in shipped().items() if table.path is not None):
         raise UsageError(f"'{key}' is the built-in model's name.", hint="Choose another: --as KEY")
     changed(paths.models_file(), key, {"repo": repo}, None)
     check_writable(paths.models_file())
@@ -78,16 +82,29 @@ def check_writable(file: Path) -> None:
         )
 
 
-def other_model(key: str, repo: str) -> str:
-    """What the user's models.toml calls by this key, if that is another repository, or a folder; else ""."""
-    table = own_tables().get(key, {})
-    before = repository_of(table) or str(table.get("path") or "")
-    return before if before != repo else ""
+def other_model(key: str, repo: str) -> tuple[str, str]:
+    """What this key means now, if that is another repository, or a folder, and which file says so; else ""."""
+    table, catalogued = own_tables().get(key, {}), shipped().get(key)
+    before, where = repository_of(table) or str(table.get("path") or ""), "your models.toml"
+    if not before and catalogued is not None:
+        before, where = catalogued.repo or "", "the catalogue"
+    return (before, where) if before not in ("", repo) else ("", "")
+
+
+def shipped() -> Mapping[str, ModelTable]:
+    """The models of the catalogue that comes with localspec."""
+    file = paths.packaged("models.toml")
+    return checked(read(file), file).models
 
 
 def keys_of(repos: Collection[str]) -> tuple[str, ...]:
     """The keys that the user's models.toml gives to these repositories."""
     return tuple(key for key, table in own_tables().items() if repository_of(table) in repos)
+
+
+def keys_of_file(repo: str, files: Collection[str]) -> tuple[str, ...]:
+    """The keys that the user's models.toml gives to one of these files of a repository."""
+    return tuple(key for key, table in own_tables().items() if repository_of(table) == repo and file_of(table) in files)
 
 
 def own_tables() -> dict[str, dict[str, Any]]:
@@ -100,6 +117,11 @@ def repository_of(table: Mapping[str, Any]) -> str:
     """The repository of an entry, also where it names a path in the cache; "" for none."""
     inside = hub_cache.fetched_from(paths.expanded(str(table.get("path") or "")))[0]
     return str(table.get("repo") or inside)
+
+
+def file_of(table: Mapping[str, Any]) -> str:
+    """The file of an entry, in its repository; "" for all of it."""
+    return str(table.get("file") or "") or hub_cache.path_inside(paths.expanded(str(table.get("path") or "")))
 
 
 def remove_models(keys: Collection[str]) -> None:

@@ -19,9 +19,11 @@ def read_size(written: str) -> int | None:
 
 
 def size_words(num_bytes: float) -> str:
-    """A size in its unit: GB to a tenth, MB, or kB."""
+    """A size in its unit: GB to a tenth, MB, kB, or bytes."""
     if num_bytes >= 1e9:
         return f"{num_bytes / 1e9:.1f} GB"
+    if 1 <= num_bytes < 1e3:
+        return f"{num_bytes:.0f} byte{'s' * (num_bytes != 1)}"
     return f"{num_bytes / 1e6:.0f} MB" if num_bytes >= 5e5 else f"{num_bytes / 1e3:.0f} kB"
 
 
@@ -41,7 +43,7 @@ def of_words(part: float, whole: float) -> str:
     if not whole:
         return size_words(part)
     total = size_words(whole)
-    return f"{size_words(part).removesuffix(total[-3:])} of {total}"
+    return f"{size_words(part).removesuffix(total[total.index(' ') :])} of {total}"
 
 
 def count_words(number: int) -> str:

@@ -13,11 +13,12 @@ from localspec.core.errors import PullError
 from localspec.core.main_memory import available_bytes
 from localspec.core.requests import WeightOptions
 from localspec.engine.drafters.table import has_model
+from localspec.hub.blobs import is_complete
 from localspec.hub.client import Client
 from localspec.hub.drafter import AUTO, drafter_for
 from localspec.hub.faults import skipping_unusable
 from localspec.hub.records import Meanwhile
-from localspec.hub.repository import Seen, files_of, inspect, see
+from localspec.hub.repository import Seen, files_of, inspect, record, see
 from localspec.loading.fit import TOO_LARGE, fit_report, request_here, rough_fit, usable_gpu_bytes
 from localspec.models.catalog import Catalog
 
@@ -69,4 +70,6 @@ def checked(client: Client, seen: Seen, scratch: Path) -> Meanwhile | None:
     request = request_here(WeightOptions(), drafter=drafter.snapshot, min_resident=exit_layer, gpu_bytes=gpu_bytes)
     report = fit_report(target.snapshot, request)
     name = drafter.offer.name if has_model(drafter.offer.kind) else ""
-    return Meanwhile(seen.repo, name, report.word) if report.word.startswith("fits") else None
+    fetched = [one for one in (target, drafter.model) if one]
+    is_here = all(is_complete(record(one)) for one in fetched)
+    return Meanwhile(seen.repo, name, report.word, is_here) if report.word.startswith("fits") else None

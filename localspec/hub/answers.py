@@ -52,8 +52,8 @@ def answers_to(question: AnyAsk, silence: float, report: Callable[[Progress], No
             yield answer_fit(client, fitted, scratch)
         case AskPair(paired):
             yield answer_pair(client, paired, scratch)
-        case AskDelete(repos, older):
-            yield from delete(repos, older)
+        case AskDelete(repos, older, models):
+            yield from delete(repos, older, models)
         case Go():
             raise UsageError("There is no plan of a download or a deletion to go on with.", hint="Ask for one first.")
 

@@ -1,5 +1,5 @@
-"""Deletes cached repositories, or only their older commits: what that frees is known before, and measured after. Blobs
-that others share stay.
+"""Deletes cached repositories, only their older commits, or one of their models: what that frees is known before, and
+measured after. Blobs that others share stay.
 
 The hub's library knows what is shared; ours are the parts of unfinished downloads and what is known about them.
 """
@@ -14,33 +14,42 @@ from dataclasses import replace
 from pathlib import Path
 from stat import S_ISREG
 
+import msgspec
 from huggingface_hub import HFCacheInfo, scan_cache_dir
 from huggingface_hub.errors import CacheNotFound
 from huggingface_hub.utils import DeleteCacheStrategy
 
-from localspec.core.errors import NotDownloaded, UsageError
+from localspec.core.errors import NotDownloaded
 from localspec.core.sanitize import one_line
 from localspec.hub import blobs, licences, manifests, pulls
+from localspec.hub.model_deletion import delete_models, freed, only_theirs, parts_of
 from localspec.hub.older import commits_of, older_commits, older_of, only_used_by, own_size, snapshot, stored
-from localspec.hub.records import Deleted, DeletePlan
-from localspec.hub.writers import is_written
+from localspec.hub.records import Deleted, DeletePlan, ModelFiles
+from localspec.hub.writers import refuse_written
 from localspec.loading.packed_files import packed_files
 from localspec.models import hub_cache
 from localspec.runtime import known_pairs
 
 
-def delete(repos: Sequence[str], older: Sequence[str] = ()) -> Iterator[DeletePlan | Deleted]:
-    """The plan; iterated on, deletes and says what that freed. Of the repositories in `older` only older commits go."""
+def delete(
+    repos: Sequence[str], older: Sequence[str] = (), models: Sequence[ModelFiles] = ()
+) -> Iterator[DeletePlan | Deleted]:
+    """The plan; iterated on, deletes and says what that freed. Of the repositories in `older` only older commits go, of
+    those of `models` these models."""
     repos = tuple(dict.fromkeys(repos))
     older = tuple(repo for repo in dict.fromkeys(older) if repo not in repos)
+    touched = dict.fromkeys([*repos, *older, *(one.repo for one in models)])
     for repo in (*repos, *older):
-        refuse(repo)
-    folders = [blobs.repo_dir(repo) for repo in (*repos, *older)]
+        refuse_absent(repo)
+    for repo in touched:
+        refuse_written(repo)
+    folders = [blobs.repo_dir(repo) for repo in touched]
     found = [one for repo in repos for one in cached(repo)]
     prepared = [file for repo in repos for file in prepared_from(repo)]
     prepared += [file for repo in older for file in prepared_from_older(repo)]
-    yield planned(repos, older, found, prepared)
-    for repo in (*repos, *older):  # since then one may have been begun
+    prepared += packed_files(only_theirs(models))
+    yield with_models(planned(repos, older, found, prepared), models)
+    for repo in touched:  # since then one may have been begun
         refuse_written(repo)
     before = sum(map(own_bytes, measured(folders))) + sum(map(own_size, prepared))
     for file in prepared:
@@ -48,6 +57,7 @@ def delete(repos: Sequence[str], older: Sequence[str] = ()) -> Iterator[DeletePl
             file.unlink()
     for repo in older:
         delete_older(repo)
+    delete_models(models)
     for cache in found:
         whole(cache).execute()
     for repo in repos:
@@ -57,7 +67,7 @@ def delete(repos: Sequence[str], older: Sequence[str] = ()) -> Iterator[DeletePl
         known_pairs.PULLED.remove(repo)
         manifests.forget(repo)
     after = sum(map(own_bytes, measured(folders))) + sum(map(own_size, prepared))
-    yield Deleted(repos, before - after, older)
+    yield Deleted(repos, before - after, older, tuple(one.name for one in models))
 
 
 def planned(
@@ -78,6 +88,19 @@ def planned(
         older=older,
         older_bytes=old_bytes + sum(older_of(repo).num_bytes for repo in repos),
         prepared_bytes=prepared_bytes,
+    )
+
+
+def with_models(plan: DeletePlan, models: Sequence[ModelFiles]) -> DeletePlan:
+    """The plan with what these free, too."""
+    files, begun = only_theirs(models), sum(map(blobs.size, parts_of(models)))
+    own = sum(map(freed, files))
+    return msgspec.structs.replace(
+        plan,
+        freed_bytes=plan.freed_bytes + own + begun,
+        unfinished_bytes=plan.unfinished_bytes + begun,
+        shared_bytes=plan.shared_bytes + sum(map(blobs.size, files)) - own,
+        models=tuple(one.name for one in models),
     )
 
 
@@ -108,23 +131,10 @@ def of_older(repo: str) -> list[DeleteCacheStrategy]:
     return [cache.delete_revisions(*commits) for cache in cached(repo)] if commits else []
 
 
-def refuse(repo: str) -> None:
-    refuse_written(repo)
+def refuse_absent(repo: str) -> None:
     if not blobs.repo_dir(repo).is_dir():
         hint = "See what is: localspec ls"
         raise NotDownloaded(f"{one_line(repo)} is not in the Hugging Face cache.", hint=hint)
-
-
-def refuse_written(repo: str) -> None:
-    """UsageError where a program fetches into it now, this one or another."""
-    if pulls.running(repo):
-        raise UsageError(
-            f"{one_line(repo)} is being downloaded.", hint=f"Stop it: localspec pull --stop {one_line(repo)}"
-        )
-    if is_written(repo):
-        raise UsageError(
-            f"Another program downloads {one_line(repo)} now.", hint="Wait for its end, or stop it there; then repeat."
-        )
 
 
 def cached(repo: str) -> list[HFCacheInfo]:

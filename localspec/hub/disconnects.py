@@ -5,6 +5,8 @@ from __future__ import annotations
 
 UNREACHED = {"ConnectError", "ConnectTimeout", "PoolTimeout"}
 PASSING = {408, 425, 429, 500, 502, 503, 504}
+UNANSWERED = {"TimeoutException"}
+NO_ANSWER = "the hub does not answer"
 CUT_SHORT = "Consistency check failed"  # http_get's own words for a body of another length
 
 
@@ -19,6 +21,8 @@ def why_cut(fault: BaseException | None) -> str:
     names = {kind.__name__ for kind in type(fault).__mro__}
     if names & UNREACHED:
         return "the hub cannot be reached"
+    if names & UNANSWERED:
+        return NO_ANSWER
     if names & {"TransportError"} or (isinstance(fault, OSError) and CUT_SHORT in str(fault)):
         return "the connection was lost"
     if isinstance(fault, LocationExpired):

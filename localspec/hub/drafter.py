@@ -13,12 +13,14 @@ from pathlib import Path
 from localspec.core.errors import IncompatiblePair, LocalspecError
 from localspec.core.events import DraftLength
 from localspec.engine.drafters.table import EARLY_EXIT, MODEL, has_model, kind_name
+from localspec.hub.blobs import known_hash
 from localspec.hub.client import Client
 from localspec.hub.faults import skipping_unusable
 from localspec.hub.records import DraftOffer
 from localspec.hub.remote_pair import of_the_hub
 from localspec.hub.repository import Inspected, denied, files_of, inspect, see
 from localspec.hub.request import asked_repository
+from localspec.hub.selection import weights_of
 from localspec.models.catalog import Catalog
 from localspec.models.catalog_file import DraftTable
 from localspec.models.checkpoint import Snapshot
@@ -126,6 +128,11 @@ def early_exit(target: Inspected, draft: DraftTable) -> DraftOffer:
     return DraftOffer(EARLY_EXIT.name, name=EARLY_EXIT.summary(str(layer)), exit_layer=layer, k=draft.k, source=source)
 
 
+def hashes(found: Inspected) -> set[str]:
+    """What names the bytes of its weights."""
+    return {known_hash(file) for file in weights_of(found.files)}
+
+
 def draft_model(
     client: Client, target: Inspected, name: str, k: DraftLength, scratch: Path, *, source: str
 ) -> OfferedDrafter:
@@ -138,6 +145,9 @@ def draft_model(
         raise IncompatiblePair(f"{repo} cannot draft: {found.unloadable}", hint="Use another draft model.")
     if not found.files:
         raise IncompatiblePair(f"{repo} has several files that could draft.", hint=f"Name one: {repo}:Q8_0")
+    if hashes(found) == hashes(target):
+        message = f"{seen.repo} cannot draft for {target.seen.repo}: it is the same model."
+        raise IncompatiblePair(message, hint="Name a smaller model with the same tokens, or --draft none.")
     if target.snapshot is None or found.snapshot is None:
         return OfferedDrafter(DraftOffer(MODEL.name, name=name, k=k, source=source), found)
     verdict = pair(target.snapshot, found.snapshot)

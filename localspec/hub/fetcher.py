@@ -23,7 +23,7 @@ from localspec.core.errors import HubAway, PullError
 from localspec.core.events import Notice
 from localspec.core.sanitize import one_line
 from localspec.hub import blobs
-from localspec.hub.disconnects import PASSING, LocationExpired, status_of, why_cut
+from localspec.hub.disconnects import NO_ANSWER, PASSING, LocationExpired, status_of, why_cut
 from localspec.hub.environment import endpoint
 from localspec.hub.part import PIECE, PartFile
 from localspec.hub.records import RemoteFile, Repository, Retrying
@@ -223,22 +223,25 @@ class Fetcher:
         return self._persist(file.path, fetch, lambda: 0)
 
     def _persist(self, what: str, attempt: Callable[[], Result], have: Callable[[], int]) -> Result:
-        """Tries until the hub answers; each wait is longer, until bytes come again. HubAway after the last."""
+        """Tries until the hub answers; each wait is longer, until bytes come again. HubAway after the last. Of a hub
+        that does not answer, the transfer says how long it waits for it, over all tries."""
         waits = iter(self._waits)
-        while True:
-            before = have()
-            try:
-                with self._watch.asking(what):
+        with self._watch.asking(what):
+            while True:
+                before = have()
+                try:
                     return attempt()
-            except Exception as fault:
-                if not (reason := why_cut(fault)):
-                    raise
-                waits = iter(self._waits) if have() > before else waits
-                if (wait := next(waits, None)) is None:
-                    raise HubAway(f"The download stopped: {reason}.", hint=self._watch.kept) from fault
-            self._watch.reported.put(Retrying(self._repo, reason, wait))
-            if self._watch.stop.wait(wait):
-                raise Stopped
+                except Exception as fault:
+                    if not (reason := why_cut(fault)):
+                        raise
+                    waits = iter(self._waits) if have() > before else waits
+                    if (wait := next(waits, None)) is None:
+                        raise HubAway(f"The download stopped: {reason}.", hint=self._watch.kept) from fault
+                if reason != NO_ANSWER:
+                    self._watch.reported.put(Retrying(self._repo, reason, wait))
+                    self._watch.rest(what, wait)
+                elif self._watch.stop.wait(wait):
+                    raise Stopped
 
     def _note(self, code: str, message: str) -> None:
         self._watch.reported.put(Notice("info", code, message))

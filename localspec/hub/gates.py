@@ -33,7 +33,10 @@ def gate_lines(
     lines = [state_sentence(access), next_step(name, page, access, waits=waits)]
     if access.hides_login:
         lines.append("HF_TOKEN overrides the saved login. To use that one: unset HF_TOKEN")
-    if meanwhile is not None:
+    if meanwhile is not None and meanwhile.is_here:
+        command = f"localspec chat {one_line(meanwhile.target)} ({meanwhile.word})"
+        lines.append(f"Meanwhile, on this machine: {command}")
+    elif meanwhile is not None:
         command = f"localspec pull {one_line(meanwhile.target)}"
         command += f" --draft {one_line(meanwhile.drafter)}" if meanwhile.drafter else ""
         lines.append(f"Meanwhile, without a gate: {command} ({meanwhile.word})")

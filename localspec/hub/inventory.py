@@ -14,12 +14,13 @@ from localspec.core.arguments import checked
 from localspec.core.errors import LocalspecError
 from localspec.core.events import Record
 from localspec.core.main_memory import available_bytes
+from localspec.engine.drafters.table import EARLY_EXIT
 from localspec.engine.generic_arch import read_any
 from localspec.history import History, ModelTotals
 from localspec.hub.card import licence_at, licence_text
 from localspec.hub.licences import read_licence
 from localspec.hub.older import Older, older_of
-from localspec.hub.records import Licence
+from localspec.hub.records import DraftOffer, Licence
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import open_snapshot
@@ -86,7 +87,7 @@ class ModelDetails(Record, frozen=True):
     """Everything about one model on this machine. `layers` 0: transformers runs it; `template`: its chat template, ""
     for a base model; `named_template`: the one of models.toml, where that is used; `drafts`: what --draft takes, with a
     description; `answers`: how its answers went, model by model as the history has them; `older`: commits of its
-    repository that nothing names any more."""
+    repository that nothing names any more; `early_exit`: that of models.toml, with the source of its layer."""
 
     model: LocalModel
     architecture: str
@@ -100,6 +101,7 @@ class ModelDetails(Record, frozen=True):
     answers: tuple[ModelTotals, ...] = ()
     older: Older | None = None
     named_template: str = ""
+    early_exit: DraftOffer | None = None
 
 
 def details(name: str) -> ModelDetails:
@@ -122,7 +124,15 @@ def details(name: str) -> ModelDetails:
         answers({name, entry.name, entry.key}),
         older_of(repo) if (repo := hub_cache.fetched_from(entry.path)[0]) else None,
         named if (named := template_name(entry)) != OWN else "",
+        early_exit(entry),
     )
+
+
+def early_exit(entry: Entry) -> DraftOffer | None:
+    draft = entry.draft
+    if draft is None or draft.kind != EARLY_EXIT.name or draft.exit_layer is None:
+        return None
+    return DraftOffer(draft.kind, exit_layer=draft.exit_layer, k=draft.k, source=draft.source)
 
 
 def folder_of(path: Path) -> Path:

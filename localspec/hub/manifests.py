@@ -6,6 +6,7 @@ network.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -42,6 +43,16 @@ def remember(repository: Repository, *, repairs: bool = False) -> None:
     write(repo, commit, Manifest(tuple(names), before.by_commit or asked_by_commit))
 
 
+def remove(repo: str, gone: Collection[str]) -> None:
+    """Notes that these are here no more, of any commit."""
+    with suppress(OSError, LocalspecError):
+        for kept in all_of(repo):
+            with suppress(OSError, ValueError, RecursionError):
+                before = MANIFEST.decode(read_small(kept))
+                left = tuple(path for path in before.files if path not in gone)
+                write_whole(kept, msgspec.json.encode(Manifest(left, before.by_commit)))
+
+
 def replaced(repo: str, commit: str) -> None:
     """Notes that a branch or tag named this commit until now, whichever program downloaded it."""
     if hub_cache.COMMIT.fullmatch(commit) and not file(repo, commit).exists():
@@ -75,8 +86,12 @@ def write(repo: str, commit: str, manifest: Manifest) -> None:
 def forget(repo: str, commit: str = "*") -> None:
     """Deletes the repository's manifests, or that of this commit."""
     with suppress(OSError, LocalspecError):
-        for kept in paths.pulled_dir().glob(f"{blobs.repo_dir(repo).name}@{commit}.json"):
+        for kept in all_of(repo, commit):
             kept.unlink(missing_ok=True)
+
+
+def all_of(repo: str, commit: str = "*") -> list[Path]:
+    return list(paths.pulled_dir().glob(f"{blobs.repo_dir(repo).name}@{commit}.json"))
 
 
 def file(repo: str, commit: str) -> Path:

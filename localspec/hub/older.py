@@ -104,9 +104,13 @@ def stored(folder: Path) -> Iterator[Path]:
     """The file behind each name of a snapshot: what its link leads to, or itself."""
     for at, _, names in os.walk(folder):
         for name in names:
-            path = Path(at, name)
             with suppress(OSError):
-                yield Path(os.path.normpath(path.parent / os.readlink(path))) if path.is_symlink() else path
+                yield behind(Path(at, name))
+
+
+def behind(path: Path) -> Path:
+    """What a link leads to, or the file itself."""
+    return Path(os.path.normpath(path.parent / os.readlink(path))) if path.is_symlink() else path
 
 
 def own_size(path: Path) -> int:

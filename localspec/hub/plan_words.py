@@ -48,5 +48,5 @@ def verdict_words(verdict: PairVerdict) -> str:
 
 def deleted_names(one: DeletePlan | Deleted) -> str:
     """What is deleted; "" for nothing."""
-    whole, older = (", ".join(map(one_line, names)) for names in (one.repos, one.older))
+    whole, older = (", ".join(map(one_line, names)) for names in ((*one.repos, *one.models), one.older))
     return ", ".join(filter(None, (whole, f"older versions of {older}" if older else "")))

@@ -110,12 +110,13 @@ class Repository(Record, frozen=True):
 
 
 class Meanwhile(Record, frozen=True):
-    """What may be run while a gate is closed: an ungated target, its drafter ("" for its own early exit), and how it
-    fits."""
+    """What may be run while a gate is closed: an ungated target, its drafter ("" for its own early exit), how it fits,
+    and whether all of it is on this machine."""
 
     target: str
     drafter: str
     word: str
+    is_here: bool = False
 
 
 class PullRequest(Record, frozen=True):
@@ -288,10 +289,19 @@ class PairFound(Event, frozen=True):
     candidates: tuple[DrafterCandidate, ...]
 
 
+class ModelFiles(Record, frozen=True):
+    """A GGUF model of a repository that has others: its files' paths there."""
+
+    repo: str
+    name: str
+    paths: tuple[str, ...]
+
+
 class DeletePlan(Event, frozen=True, tag="delete-plan"):
     """What deleting these cached repositories frees: blobs that other repositories share stay. `older`: repositories
-    that only lose their older commits. Within `freed_bytes` are `unfinished_bytes`, of parts of files, `older_bytes`,
-    which only older commits use, and `prepared_bytes`, of copies in the weight cache."""
+    that only lose their older commits; `models`: names of GGUF models that go alone. Within `freed_bytes` are
+    `unfinished_bytes`, of parts of files, `older_bytes`, which only older commits use, and `prepared_bytes`, of copies
+    in the weight cache."""
 
     repos: tuple[str, ...]
     freed_bytes: int
@@ -300,12 +310,14 @@ class DeletePlan(Event, frozen=True, tag="delete-plan"):
     older: tuple[str, ...] = ()
     older_bytes: int = 0
     prepared_bytes: int = 0
+    models: tuple[str, ...] = ()
 
 
 class Deleted(Event, frozen=True):
     repos: tuple[str, ...]
     freed_bytes: int
     older: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
 
 
 class Ask(msgspec.Struct, frozen=True, tag_field="op"):
@@ -337,10 +349,11 @@ class AskPair(Ask, frozen=True, tag="pair"):
 
 class AskDelete(Ask, frozen=True, tag="delete"):
     """Answered by a DeletePlan; then the process waits for Go, and answers Deleted. Of the repositories in `older` only
-    the older commits go."""
+    the older commits go, of those of `models` these alone."""
 
     repos: tuple[str, ...]
     older: tuple[str, ...] = ()
+    models: tuple[ModelFiles, ...] = ()
 
 
 AnyAsk = AskPull | Go | AskSearch | AskFit | AskPair | AskDelete

@@ -38,8 +38,8 @@ def refuse_full(plan: PullPlan, free: int) -> None:
     """DoesNotFit where the disk has fewer free bytes than the plan needs."""
     if plan.bytes_left and free < plan.disk_needed:
         raise DoesNotFit(
-            f"The disk is too full: {size_words(free)} are free, and the download needs "
-            f"{size_words(plan.disk_needed)}, of which {size_words(SPARE_BYTES)} stay free.",
+            f"The disk is too full: {size_words(free)} are free; the download takes "
+            f"{size_words(plan.bytes_left)}, and {size_words(SPARE_BYTES)} have to stay free.",
             hint=f"Free {size_words(plan.disk_needed - free)}, or move the cache with HF_HUB_CACHE.",
         )
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from localspec.core.errors import CHOOSE_ANOTHER, AccessDenied, CheckpointError, PullError, UsageError
+from localspec.core.errors import CHOOSE_ANOTHER, REPEAT, AccessDenied, CheckpointError, PullError, UsageError
 from localspec.core.sanitize import one_line
 from localspec.hub.blobs import bytes_here
 from localspec.hub.client import Client, RepoInfo, Sibling
@@ -138,7 +138,8 @@ def inspect(seen: Seen, files: Sequence[RemoteFile], heard: Heard = unheard) -> 
     try:
         return Inspected(seen, tuple(files), open_headers(seen.remote, files, heard))
     except CheckpointError as fault:
-        return Inspected(seen, tuple(files), None, one_line(str(fault)))
+        why = fault.message if fault.hint == REPEAT else str(fault)  # nothing of it was downloaded before
+        return Inspected(seen, tuple(files), None, one_line(why))
 
 
 def record(found: Inspected) -> Repository:

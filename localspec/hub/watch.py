@@ -93,7 +93,7 @@ class Watch:
 
     @contextmanager
     def asking(self, path: str) -> Iterator[None]:
-        """The hub is asked for this file."""
+        """The hub is asked for this file, however often."""
         self.go_on()
         with self._lock:
             self._heard[path] = time.monotonic()
@@ -102,6 +102,17 @@ class Watch:
         finally:
             with self._lock:
                 del self._heard[path]
+
+    def rest(self, path: str, seconds: float) -> None:
+        """Waits before this file is asked for again: the hub has answered, so that is no silence of its own. Stopped
+        where the transfer ends meanwhile."""
+        with self._lock:
+            del self._heard[path]
+        is_over = self.stop.wait(seconds)
+        with self._lock:
+            self._heard[path] = time.monotonic()
+        if is_over:
+            raise Stopped
 
     @contextmanager
     def reading(self, path: str) -> Iterator[None]:

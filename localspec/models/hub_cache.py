@@ -78,6 +78,11 @@ def fetched_from(path: Path) -> tuple[str, str]:
     return repository(inside[0]), inside[2]
 
 
+def path_inside(path: Path) -> str:
+    """The path in its repository of a file in the cache; "" for any other."""
+    return "/".join(path.parts[len(folder().parts) + 3 :]) if fetched_from(path)[0] else ""
+
+
 def commit_of(repository: str, revision: str = MAIN) -> str:
     """The commit that a branch or tag was when it was last downloaded; a commit is itself. "" for what is not here."""
     if COMMIT.fullmatch(revision):

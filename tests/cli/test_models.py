@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import shutil
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from localspec.core.errors import HubAway
 from localspec.core.locks import lock
 from localspec.core.sizes import size_words
 from localspec.history.text.columns import hanging
-from localspec.hub import manifests
+from localspec.hub import blobs, manifests, pulls
 from localspec.hub.licences import remember
+from localspec.hub.older import older_of
 from localspec.hub.records import (
     AskDelete,
     AskFit,
@@ -30,12 +32,15 @@ from localspec.hub.records import (
     FitRequest,
     Go,
     Licence,
+    ModelFiles,
     PairFound,
     PairRequest,
     Progress,
     PullPlan,
     PullRequest,
+    RemoteFile,
 )
+from localspec.loading.packed_files import named_after
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.runtime import load_marks
@@ -71,6 +76,18 @@ def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
     assert head.split() == ["NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST", "USED"]
     assert re.match(r"guide +bf16 +16 MB +fits +early exit after layer 2 +apache-2\.0 +–", guide)
     assert re.match(r"maker/tiny +fp32 .* fits +look-up +cc-by-nc-4\.0, non-commercial +–", tiny)
+
+
+@pytest.mark.usefixtures("fetched")
+def test_show_names_the_layer_of_an_early_exit_its_k_and_where_that_was_read(localspec: Program):
+    paths.models_file().parent.mkdir(parents=True)
+    draft = "kind = 'early-exit'\nexit_layer = 1\nk = 6\nsource = 'a paper'"
+    paths.models_file().write_text(
+        f"schema_version = 1\n[models.tiny]\nrepo = 'maker/tiny'\n[models.tiny.draft]\n{draft}\n"
+    )
+    for name in ("tiny", "maker/tiny"):
+        assert re.search(r"^early exit +after layer 1, k 6 \(a paper\)$", localspec("show", name)[1], re.MULTILINE)
+    assert json.loads(localspec("show", "tiny", "--json")[1])["early_exit"]["source"] == "a paper"
 
 
 def test_show_knows_the_licence_of_the_built_in_model_and_of_what_was_pulled(fetched: Path, localspec: Program):
@@ -144,7 +161,7 @@ def test_show_prints_the_card_of_a_model(fetched: Path, localspec: Program):
         r"chat template +its own",
         r"drafters +auto: look-up",
         r" +off: decode plain",
-        r"files +README\.md, 0 kB",
+        rf"files +README\.md, {len(CARD)} bytes",
     ):
         assert re.search(rf"^{line}$", out, re.MULTILINE), line
     assert localspec("show", "maker/tiny", "--template")[1] == CHATML
@@ -255,6 +272,14 @@ def test_show_says_what_stands_between_a_user_and_a_model_that_is_not_here(
     assert hub.asked == []
 
 
+def test_verify_files_of_a_begun_download_says_that_the_rest_is_missing(localspec: Program):
+    pulls.begin(a_repository("org/model"), PullRequest("org/model"))
+    code, _, err = localspec("verify-files", "org/model")
+    said = "'org/model' is not complete on this machine. Fetch the rest: localspec pull org/model"
+    assert (code, said in err) == (3, True)
+    assert "Fetch it: localspec pull org/other" in localspec("verify-files", "org/other")[2]
+
+
 @pytest.mark.parametrize("name", ["nobody/x", "qwen3-8b"])
 def test_rm_of_what_is_not_here_advises_no_download(name: str, localspec: Program):
     code, _, err = localspec("rm", name, "--yes")
@@ -308,11 +333,107 @@ def test_ls_show_and_rm_say_what_older_versions_take_and_how_it_is_freed(
     assert hub.asked == [AskDelete((), ("maker/tiny",)), Go()] * 2
 
 
+def test_older_versions_that_take_nothing_are_not_offered(fetched: Path, localspec: Program):
+    """All their files are the newer one's, too; `rm --older` by name still deletes them."""
+    blob = hub_cache.kept("maker/tiny") / "blobs" / ("a" * 64)
+    blob.parent.mkdir()
+    blob.write_bytes(bytes(4000))
+    older = fetched.with_name("f" * 40)
+    older.mkdir()
+    for folder in (fetched, older):
+        (folder / "vocab.bin").symlink_to(os.path.relpath(blob, folder))
+    manifests.replaced("maker/tiny", older.name)
+    assert older_of("maker/tiny").commits == (older.name,)
+    assert "lder versions" not in localspec("ls")[1] + localspec("show", "maker/tiny")[1]
+
+
 @pytest.mark.usefixtures("fetched")
 def test_rm_of_older_versions_where_there_are_none_asks_nothing(localspec: Program):
     assert localspec("rm", "--older")[::2] == (0, "There are no older versions.\n")
     assert localspec("rm", "--older", "maker/tiny")[::2] == (0, "There are no older versions of maker/tiny.\n")
     assert localspec("rm", "--yes")[0] == 2
+
+
+def test_rm_drops_a_download_of_which_no_byte_came(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+    """As of a drafter, which is noted when its target's download begins."""
+    hub = deleting(monkeypatch)
+    pulls.begin(a_repository("org/small"), PullRequest("org/model"))
+    assert "org/small" in localspec("ls", "--unfinished")[1]
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(pulls, "running", lambda _: True)
+        code, _, err = localspec("rm", "org/small", "--yes")
+    assert (code, "error: org/small is being downloaded. Stop it: " in err) == (2, True)
+    dropped = "Nothing of it is on this machine; the unfinished download of org/small is dropped.\n"
+    assert localspec("rm", "org/small", "--yes") == (0, dropped, "")
+    assert (pulls.unfinished(), hub.asked) == ([], [])
+    assert localspec("rm", "org/small", "--yes")[0] == 3
+
+
+def gguf_files(commit: str = COMMIT, **files: bytes) -> Path:
+    """A GGUF repository as huggingface_hub leaves it: a link to a blob for each file."""
+    kept = hub_cache.kept("maker/tiny-GGUF")
+    folder = kept / "snapshots" / commit
+    for made in (kept / "refs", kept / "blobs", folder):
+        made.mkdir(parents=True, exist_ok=True)
+    (kept / "refs" / "main").write_text(commit)
+    for name, content in {"README.md": b"# A card", **files}.items():
+        blob = kept / "blobs" / sha256(content).hexdigest()
+        blob.write_bytes(content)
+        (folder / name).symlink_to(os.path.relpath(blob, folder))
+    return folder
+
+
+def test_rm_of_one_gguf_file_among_several_deletes_that_file_alone(localspec: Program):
+    """In every version, with its prepared weights; the others stay as they are, and so do their keys."""
+    older = gguf_files("f" * 40, **{"m-Q4_0.gguf": bytes(4000)})
+    split = {f"m-Q8_0-0000{part}-of-00002.gguf": bytes([part]) * 3000 for part in (1, 2)}
+    folder = gguf_files(**{"m-Q4_0.gguf": bytes(4000), "m-F16.gguf": b"f" * 5000, "m-F32.gguf": b"f" * 5000}, **split)
+    made = [paths.packed_dir() / f"{named_after(folder / name)}-int8-{'0' * 16}.safetensors" for name in split]
+    made[0].write_bytes(bytes(7000))
+    manifests.write("maker/tiny-GGUF", COMMIT, manifests.Manifest(tuple(sorted({*split, "m-F16.gguf"}))))
+    paths.models_file().parent.mkdir(parents=True)
+    tables = {"eight": next(iter(split)), "four": "m-Q4_0.gguf"}
+    entries = (f"[models.{key}]\nrepo = 'maker/tiny-GGUF'\nfile = '{file}'\n" for key, file in tables.items())
+    paths.models_file().write_text("schema_version = 1\n" + "".join(entries))
+    mark = load_marks.mark(folder / "m-Q4_0.gguf")
+    assert mark is not None
+    code, out, err = localspec("rm", "maker/tiny-GGUF:Q8_0", "--yes")
+    also = "; 7 kB of it in prepared weights; also removes the key eight from models.toml.\nFreed 13 kB.\n"
+    assert (code, out, err) == (0, f"Deleting maker/tiny-GGUF:Q8_0 frees 13 kB{also}", "")
+    assert sorted(path.name for path in folder.iterdir()) == ["README.md", "m-F16.gguf", "m-F32.gguf", "m-Q4_0.gguf"]
+    assert not made[0].exists()
+    assert manifests.files_of("maker/tiny-GGUF", COMMIT) == ("m-F16.gguf",)
+    assert [*Catalog.load().models][-1] == "four"
+    code, _, err = localspec("rm", "four", "--yes")
+    assert (code, "maker/tiny-GGUF:Q4_0 is loaded by a running localspec." in err) == (2, True)
+    mark.close()
+    assert localspec("rm", "maker/tiny-GGUF:F16", "--yes")[1].endswith("Freed 0 kB.\n"), "F32 is the same file"
+    assert (folder / "m-F32.gguf").read_bytes() == b"f" * 5000
+    assert localspec("rm", "four", "--yes")[1].endswith("Freed 4 kB.\n")
+    assert [path.name for path in older.iterdir()] == ["README.md"]
+    assert Catalog.load().resolve("maker/tiny-GGUF").path == folder / "m-F32.gguf"
+    assert localspec("rm", "maker/tiny-GGUF:F32", "--yes")[0] == 0, "the last one is all of it"
+    assert not hub_cache.kept("maker/tiny-GGUF").exists()
+
+
+def test_rm_of_all_gguf_files_is_of_their_repository(localspec: Program):
+    gguf_files(**{"m-Q4_0.gguf": bytes(40), "m-Q8_0.gguf": bytes(80), "mmproj-F16.gguf": b"p"})
+    assert localspec("rm", "maker/tiny-GGUF:Q4_0", "maker/tiny-GGUF:Q8_0", "--yes")[0] == 0
+    assert not hub_cache.kept("maker/tiny-GGUF").exists()
+
+
+def test_rm_of_a_gguf_file_that_is_not_complete_leaves_the_others(localspec: Program):
+    gguf_files(**{"m-Q4_0.gguf": bytes(4000)})
+    begun = RemoteFile("m-Q8_0.gguf", 8000, "a" * 64)
+    repository = a_repository("maker/tiny-GGUF", files=(begun,))
+    pulls.begin(repository, PullRequest("maker/tiny-GGUF", variant="Q8_0"))
+    pulls.stop(repository, "interrupted")
+    (part := blobs.part("maker/tiny-GGUF", begun)).write_bytes(bytes(3000))
+    assert "maker/tiny-GGUF:Q8_0" in localspec("ls", "--unfinished")[1]
+    freed = "Deleting maker/tiny-GGUF:Q8_0 frees 3 kB; 3 kB of it unfinished.\nFreed 3 kB.\n"
+    assert localspec("rm", "maker/tiny-GGUF:Q8_0", "--yes") == (0, freed, "")
+    assert (part.exists(), pulls.unfinished()) == (False, [])
+    assert Catalog.load().resolve("maker/tiny-GGUF").path.name == "m-Q4_0.gguf"
 
 
 @pytest.mark.usefixtures("fetched")
@@ -393,17 +514,22 @@ def test_rm_of_a_key_whose_files_are_gone_removes_the_key(localspec: Program):
     assert localspec("rm", "qwen3-8b", "--yes")[0] == 3, "no key of the user's own names a repository"
 
 
-def test_rm_of_one_gguf_file_of_several_names_the_repository(localspec: Program, monkeypatch: pytest.MonkeyPatch):
+def test_rm_of_the_only_gguf_file_is_of_the_repository_and_of_one_of_several_is_not(
+    localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
     kept = hub_cache.kept("maker/tiny")
     (kept / "refs").mkdir(parents=True)
     (kept / "refs" / "main").write_text(COMMIT)
     (folder := kept / "snapshots" / COMMIT).mkdir(parents=True)
     (folder / "m-Q8_0.gguf").write_text("")
-    deleting(monkeypatch)
+    hub = deleting(monkeypatch)
     assert localspec("rm", "maker/tiny:Q8_0", "--yes")[0] == 0
     (folder / "m-Q4_0.gguf").write_text("")
-    code, _, err = localspec("rm", "maker/tiny:Q8_0", "--yes")
-    assert (code, "is one of 2 models of maker/tiny. " in err, "localspec rm maker/tiny" in err) == (2, True, True)
+    assert localspec("rm", "maker/tiny:Q8_0", "hf:maker/tiny/m-Q8_0", "--yes")[0] == 0
+    alone = ModelFiles("maker/tiny", "maker/tiny:Q8_0", ("m-Q8_0.gguf",))
+    assert hub.asked == [AskDelete(("maker/tiny",)), Go(), AskDelete((), models=(alone,)), Go()]
+    localspec("rm", "maker/tiny:Q8_0", "maker/tiny", "--yes")
+    assert hub.asked[-2] == AskDelete(("maker/tiny",)), "all of it is more than a part"
 
 
 @pytest.mark.usefixtures("fetched")

@@ -220,6 +220,15 @@ def test_a_closed_gate_is_a_state_with_its_next_step(gate: str, hub: Install, lo
     assert [type(each) for each in scripted.asked] == [AskPull]
 
 
+@pytest.mark.parametrize("gate", GATES)
+def test_the_json_of_a_closed_gate_has_the_next_step_too(gate: str, hub: Install, localspec: Program):
+    hub(a_plan(gated(a_repository(LAYERSKIP), gate), fit=None))
+    failure = json.loads(localspec("pull", LAYERSKIP, "--yes", "--json")[1].splitlines()[-1])
+    assert (failure["type"], failure["exit_code"]) == ("failure", 4)
+    assert failure["hint"] in " ".join(localspec("pull", LAYERSKIP, "--yes")[1].split())
+    assert failure["hint"]
+
+
 def test_waiting_looks_again_and_goes_on_when_the_gate_opens(
     hub: Install, localspec: Program, monkeypatch: pytest.MonkeyPatch
 ):
@@ -335,9 +344,21 @@ def test_a_disk_without_the_bytes_is_refused_before_the_first(hub: Install, loca
     scripted = hub(a_plan(disk_free=GB, disk_needed=3 * GB))
     code, _, err = localspec("pull", "org/model", "--yes")
     assert code == 5
-    assert "The disk is too full: 1.0 GB are free, and the download needs 3.0 GB, of which 1.1 GB stay free." in err
+    assert "The disk is too full: 1.0 GB are free; the download takes 3.0 GB, and 1.1 GB have to stay free." in err
     assert "Free 2.0 GB, or move the cache" in err
     assert [type(each) for each in scripted.asked] == [AskPull]
+
+
+def test_a_dry_run_with_too_little_disk_ends_as_the_pull_does(hub: Install, localspec: Program):
+    """It shows the plan all the same; what could not be loaded either is of no use on any disk."""
+    hub(a_plan(disk_free=GB, disk_needed=3 * GB))
+    code, out, err = localspec("pull", "org/model", "--dry-run")
+    assert (code, err) == (5, localspec("pull", "org/model", "--yes")[2])
+    assert "disk: 1.0 GB free" in out
+    code, out, _ = localspec("pull", "org/model", "--dry-run", "--json")
+    assert (code, [json.loads(line)["type"] for line in out.splitlines()[-2:]]) == (5, ["plan", "failure"])
+    hub(a_plan(disk_free=GB, disk_needed=3 * GB, unloadable="It has only pickles.", fit=None))
+    assert localspec("pull", "org/model", "--dry-run")[0] == 1
 
 
 def test_what_localspec_could_not_load_is_refused_before_the_first_byte(hub: Install, localspec: Program):
@@ -520,6 +541,13 @@ def test_a_key_that_cannot_be_written_is_refused_before_the_download(hub: Instal
     assert scripted.asked == []
 
 
+def test_what_is_no_key_is_said_in_the_words_of_models_toml(hub: Install, localspec: Program):
+    scripted = hub()
+    code, _, err = localspec("pull", "org/model", "--yes", "--as", "bad key!")
+    said = "error: 'bad key!' is no key: it must be a name of letters, digits and any of _ . : + -. Choose another: "
+    assert (code, scripted.asked, " ".join(err.split()).startswith(said.strip())) == (2, [], True)
+
+
 def own_models(text: str) -> None:
     paths.models_file().parent.mkdir(parents=True, exist_ok=True)
     paths.models_file().write_text(f"schema_version = 1\n{text}")
@@ -548,6 +576,23 @@ def test_a_key_of_another_model_is_replaced_only_after_a_yes_to_that(hub: Instal
     assert localspec("pull", "org/model", "--as", "k")[0] == 0
     assert Catalog.load().models["k"].repo == "org/model"
     assert localspec("pull", "org/model", "--yes", "--as", "k")[0] == 0, "the same repository"
+
+
+def test_a_key_of_the_catalogue_is_another_model_only_after_a_yes_to_that(hub: Install, answers, localspec: Program):
+    """Also where the user's file only changes what the catalogue says of it."""
+    scripted = hub()
+    for own in ("", "[models.qwen3-14b]\nfallback_template = 'plain'\n"):
+        own_models(own)
+        code, _, err = localspec("pull", "org/model", "--yes", "--as", "qwen3-14b")
+        assert (code, scripted.asked) == (2, [])
+        assert "'qwen3-14b' is Qwen/Qwen3-14B in the catalogue, not org/model." in err
+    asked = answers(False)
+    assert localspec("pull", "org/model", "--as", "qwen3-14b")[0] == 130
+    assert asked == ["'qwen3-14b' is Qwen/Qwen3-14B in the catalogue. Replace it with org/model?"]
+    answers(True)
+    assert localspec("pull", "org/model", "--as", "qwen3-14b")[0] == 0
+    assert Catalog.load().models["qwen3-14b"].repo == "org/model"
+    assert localspec("pull", "org/model", "--yes", "--as", "qwen3-14b")[0] == 0, "the same repository"
 
 
 def test_a_key_of_a_gguf_file_is_its_repository_commit_and_file(hub: Install, localspec: Program):
@@ -589,10 +634,11 @@ def test_a_second_terminal_shows_the_first_ones_download_and_fetches_nothing_twi
     timer = threading.Timer(0.3, ends)
     timer.start()
     whole = a_repository(files=tuple(replace(file, here=file.size) for file in a_repository().files))
-    hub(a_plan(whole), arrives=[a_fetched(), a_pulled()])
+    hub(a_plan(whole), arrives=[replace(a_fetched(), checked=0), a_pulled()])
     code, out, err = localspec("pull", "org/model")
     timer.join()
     assert code == 0
+    assert "checked: 2 of 2 files have the hub's sha256" in out, "the other process has hashed them"
     assert "Another localspec is downloading org/model." in err
     assert "downloading 70 %: 3.0 of 4.0 GB, org/model\n" in err
     assert out.endswith("Ready. localspec chat org/model\n")

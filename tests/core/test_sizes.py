@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.core.sizes import read_size, size_words
+from localspec.core.sizes import of_words, read_size, size_words
 
 
 @pytest.mark.parametrize(
@@ -30,5 +30,7 @@ def test_what_is_no_size_is_none(written: str):
     assert read_size(written) is None
 
 
-def test_sizes_are_shown_in_three_units():
+def test_sizes_are_shown_in_four_units():
     assert [size_words(n) for n in (1_260_000_000, 350_400_000, 12_300, 0)] == ["1.3 GB", "350 MB", "12 kB", "0 kB"]
+    assert [size_words(n) for n in (1, 62, 999, 1000)] == ["1 byte", "62 bytes", "999 bytes", "1 kB"]
+    assert (of_words(62, 499), of_words(62, 12_300)) == ("62 of 499 bytes", "62 bytes of 12 kB")

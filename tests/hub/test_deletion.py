@@ -19,7 +19,7 @@ from localspec.hub import blobs, manifests, pulls
 from localspec.hub.deletion import delete
 from localspec.hub.download import fetch
 from localspec.hub.older import older, older_of
-from localspec.hub.records import Deleted, DeletePlan, PullPlan, PullRequest
+from localspec.hub.records import Deleted, DeletePlan, ModelFiles, PullPlan, PullRequest
 from localspec.hub.transfer import TransferTimeouts
 from localspec.hub.writers import is_written
 from localspec.loading.packed_files import named_after
@@ -42,8 +42,10 @@ def pulled(plan: PullPlan) -> None:
         pass
 
 
-def deleted(*repos: str, older: tuple[str, ...] = ()) -> tuple[DeletePlan, Deleted]:
-    plan, done = delete(repos, older)
+def deleted(
+    *repos: str, older: tuple[str, ...] = (), models: tuple[ModelFiles, ...] = ()
+) -> tuple[DeletePlan, Deleted]:
+    plan, done = delete(repos, older, models)
     assert isinstance(plan, DeletePlan)
     assert isinstance(done, Deleted)
     return plan, done
@@ -330,6 +332,21 @@ def test_blobs_that_another_repository_shares_stay(hub: FakeHub):
     plan, done = deleted(OTHER.name)
     assert plan.shared_bytes == 0
     assert not shared.exists()
+
+
+@pytest.mark.skipif(not hasattr(constants, "HF_HUB_DISABLE_SHARED_BLOBS"), reason="this library shares no blobs")
+def test_one_model_of_several_frees_a_shared_blob_when_no_other_has_it(hub: FakeHub):
+    hub.push(OTHER)
+    pulled(a_plan(MODEL))
+    pulled(a_plan(OTHER))
+    shared = share(NAME, OTHER.name)
+    size = shared.stat().st_size
+    for repo, freed in ((NAME, 0), (OTHER.name, size)):
+        before = disk_bytes()
+        plan, done = deleted(models=(ModelFiles(repo, f"{repo}:weights", (WHOLE.path,)),))
+        assert_as_planned(plan, done, before)
+        assert (plan.shared_bytes, plan.freed_bytes, shared.exists()) == (size - freed, freed, not freed)
+        assert (hub_cache.snapshot(repo) or Path()).joinpath("config.json").exists()
 
 
 def share(*repos: str) -> Path:

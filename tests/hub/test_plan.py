@@ -17,6 +17,7 @@ from localspec.core import paths
 from localspec.core.disk import SPARE_BYTES
 from localspec.core.errors import AccessDenied, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
 from localspec.core.requests import WeightOptions
+from localspec.hub import blobs
 from localspec.hub.gates import gate_lines
 from localspec.hub.plan import prepare, template_for
 from localspec.hub.plan_words import offer_words
@@ -372,6 +373,16 @@ def test_a_named_drafter_that_speaks_other_tokens_is_refused(tmp_path: Path):
         plan_of(hub, tmp_path, "org/guide", draft="org/other")
 
 
+def test_a_model_is_not_its_own_drafter(tmp_path: Path):
+    """By whatever name, and in another repository; it would be loaded twice, and draft as slowly as it answers."""
+    same = "cannot draft for org/guide: it is the same model"
+    with FakeHub(guide(), guide("org/copy")) as hub:
+        for name in ("org/guide", "ORG/Guide", "org/guide@main", "org/copy"):
+            with pytest.raises(IncompatiblePair, match=same) as fault:
+                plan_of(hub, tmp_path, "org/guide", draft=name)
+            assert "--draft none" in fault.value.hint
+
+
 GATES: dict[Gate, tuple[Account | None, str]] = {
     "logged-out": (None, "Not logged in"),
     "no-request": (Account(), "No request yet: logged in as ana"),
@@ -400,6 +411,34 @@ def test_each_gate_is_a_state_with_its_sentence_and_next_step(tmp_path: Path, ga
     assert "hf_fake" not in f"{plan}{lines}"
     others = {GATES[other][1] for other in GATES if other != gate}
     assert not any(other in line for other in others for line in lines)
+
+
+def test_a_pair_that_is_on_this_machine_is_chatted_with_meanwhile(tmp_path: Path):
+    """A pair of which a file is missing is still to be fetched."""
+    repositories = guide(LAYERSKIP, gated="manual"), guide(PAIR[0]), guide_draft(PAIR[1])
+    with FakeHub(*repositories) as hub:
+        for name, repository in zip(PAIR, repositories[1:], strict=True):
+            plan = plan_of(hub, tmp_path, name, draft="none")
+            for file in plan.target.files:
+                blob = blobs.blob(name, file)
+                blob.parent.mkdir(parents=True, exist_ok=True)
+                blob.write_bytes(Path(repository.files[file.path]).read_bytes())
+                link = blobs.snapshot_dir(name, plan.target.commit) / file.path
+                link.parent.mkdir(parents=True, exist_ok=True)
+                link.symlink_to(blob)
+            (main := blobs.reference(name, "main")).parent.mkdir()
+            main.write_text(plan.target.commit)
+        lines = [meanwhile_line(plan_of(hub, tmp_path, LAYERSKIP))]
+        link.unlink()
+        lines.append(meanwhile_line(plan_of(hub, tmp_path, LAYERSKIP)))
+    assert lines == [
+        f"Meanwhile, on this machine: localspec chat {PAIR[0]} (fits)",
+        f"Meanwhile, without a gate: localspec pull {PAIR[0]} --draft {PAIR[1]} (fits)",
+    ]
+
+
+def meanwhile_line(plan: PullPlan) -> str:
+    return gate_lines(plan.target.repo, plan.target.access, plan.meanwhile)[2]
 
 
 def test_a_hub_that_goes_silent_behind_a_gate_keeps_its_screen(tmp_path: Path):
@@ -482,6 +521,8 @@ UNLOADABLE = {
         small_model(config={"auto_map": {"AutoConfig": "x--y.Z"}, "rope": {"auto_map": "a.py"}}),
         "org/bad/config.json has the field 'auto_map'",
     ),
+    "no number of layers": (small_model(config={"num_hidden_layers": "two"}), "num_hidden_layers"),
+    "no JSON": (small_model(**{"config.json": b"{"}), "config.json"),
     "MLX's weights": (small_model(config={"quantization": {"bits": 4}}), "quantised already, by MLX"),
     "a reward model": (
         small_model(config={"architectures": ["LlamaForSequenceClassification"]}),
@@ -499,6 +540,7 @@ def test_what_could_not_be_loaded_is_said_with_the_loaders_sentence(tmp_path: Pa
         assert hub.weight_bytes == 0
     assert sentence in plan.unloadable
     assert str(tmp_path) not in plan.unloadable
+    assert "Download the model again" not in plan.unloadable
     assert (plan.fit, plan.offer.kind) == (None, "none")
 
 

@@ -49,6 +49,12 @@ def test_which_template_a_base_model_gets(words: str, preset: str):
     assert template_words(replace(own, preset="words")) == '"words", which models.toml names in place of its own'
 
 
+def test_of_what_cannot_be_loaded_no_template_is_named():
+    """Nothing of it was read."""
+    plan = replace(a_plan(a_repository(chat_template=False)), unloadable="It has only pickles.", fit=None)
+    assert "template" not in "".join((plan_text(plan), *plan_lines(plan)))
+
+
 def test_what_the_scanners_report_is_in_the_question():
     plan = replace(a_plan(), target=replace(a_plan().target, flagged=("tokenizer.pickle", "tokenizer.pickle")))
     assert "The hub's scanners report tokenizer.pickle." in plan_lines(plan)

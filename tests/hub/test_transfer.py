@@ -19,7 +19,7 @@ from huggingface_hub.file_download import http_get
 
 from localspec.core.errors import HubAway, PullError
 from localspec.core.events import Notice
-from localspec.hub import blobs
+from localspec.hub import blobs, fetcher
 from localspec.hub.download import fetch
 from localspec.hub.meter import Meter
 from localspec.hub.part import PartFile
@@ -274,6 +274,29 @@ def test_a_hub_that_never_answers_ends_it_with_a_sentence(hub: FakeHub, kind: st
     assert fault.value.exit_code == 7
     assert "MB are kept; repeat to go on." in fault.value.hint
     assert part_bytes() >= 2 * MEBI or blobs.blob(NAME, LARGE).exists()
+
+
+def test_silence_is_counted_over_all_tries_and_said_once(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    """Check 5: the library gives up sooner, and each file is asked for again; that is no connection that was lost."""
+    weights = {path: file for path, file in model(NAME, MEBI, MEBI).files.items() if path.endswith(".safetensors")}
+    shards = FakeRepository(NAME, weights)
+    hub.push(shards)
+    hub.always("resolve", HANG)
+    monkeypatch.setattr(fetcher, "get_hf_file_metadata", partial(fetcher.get_hf_file_metadata, timeout=0.1))
+    events: Events = []
+    with pytest.raises(HubAway, match=r"The hub stopped answering \(1 s\)\."):
+        events.extend(transfer(shards, replace(QUICK, silence=1, waits=(0.01,) * 40)).events())
+    assert not [event for event in events if isinstance(event, Retrying)]
+    assert len(hub.seen("resolve")) > 2 * len(weights)
+    with pytest.raises(HubAway, match=r"The download stopped: the hub does not answer\."):
+        transferred(shards, replace(QUICK, silence=20, waits=()))
+
+
+def test_a_hub_that_answers_with_its_own_faults_is_not_silent(hub: FakeHub):
+    """However long the waits between the tries are."""
+    hub.instead("cdn", *[Answer(503)] * 3)
+    transferred(deadlines=replace(QUICK, silence=0.2, waits=(0.25,) * 3))
+    assert is_whole()
 
 
 def test_a_hub_that_goes_away_before_the_files_are_linked_is_asked_again(hub: FakeHub):

@@ -52,6 +52,14 @@ def test_a_slow_download_is_called_slow_at_every_width(width: int):
     assert download_rows.total_line([replace(slow, bytes_per_second=1.0)]) == "2.0 GB of 4.0 GB · slow: under 1 kB/s"
 
 
+def test_a_download_waits_for_the_one_that_runs_only_where_that_is_above_it():
+    """It may have been moved past it."""
+    waiting = Download(PullRequest("org/next"), 2, "waiting")
+    assert downloads(120, RUNNING, waiting)[1].endswith("waits for the one above")
+    assert downloads(120, waiting, RUNNING)[0].endswith("  waits")
+    assert downloads(120, waiting)[0].endswith("  waits")
+
+
 def test_where_there_is_space_size_and_bar_are_shown_too():
     wide, narrow = downloads(120, RUNNING)[0], downloads(60, RUNNING)[0]
     assert "2.0/4.0 GB" in wide

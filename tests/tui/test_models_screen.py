@@ -31,6 +31,7 @@ from localspec.hub.records import (
     FitFound,
     Go,
     Licence,
+    ModelFiles,
     PairFound,
     Progress,
     Pulled,
@@ -166,6 +167,17 @@ async def test_the_hub_is_asked_only_when_its_tab_is_opened_and_a_row_says_all_b
         await stage.sees("This link leads to huggingface.co")
         await stage.pilot.press("escape")
         await stage.until(lambda: screen(stage))
+
+
+@pytest.mark.parametrize("width", [100, 80])
+async def test_licence_and_pair_have_what_is_free_from_80_columns_on(width: int, monkeypatch: pytest.MonkeyPatch):
+    """At 80 the pair alone: the licence is in the line below the list."""
+    PacedHub(a_hub()).install(monkeypatch)
+    async with models(size=(width, 30), tab="2") as stage:
+        await stage.sees("facebook/layers", "with 4,096 tokens")
+        (line,) = [line for line in stage.seen.splitlines() if "facebook/layers" in line]
+    assert "gated by hand  early exit" in line
+    assert ("fair, non-c" in line) is (width == 100)
 
 
 async def test_a_download_is_one_question_and_goes_on_whatever_is_on_the_screen(monkeypatch: pytest.MonkeyPatch):
@@ -425,6 +437,26 @@ async def test_a_model_is_deleted_when_that_is_said_and_one_that_is_not_ours_nev
         await stage.pilot.press("x")
         await stage.sees("org/cached is loaded.")
         assert len(hub.of(AskDelete)) == 2
+
+
+async def test_of_a_gguf_repository_with_several_models_one_is_deleted_alone(monkeypatch: pytest.MonkeyPatch):
+    kept = hub_cache.kept("org/m-GGUF")
+    (folder := kept / "snapshots" / COMMIT).mkdir(parents=True)
+    (kept / "refs").mkdir()
+    (kept / "refs" / "main").write_text(COMMIT)
+    for quant in ("Q4_0", "Q8_0"):
+        (folder / f"m-{quant}.gguf").write_bytes(b"")
+    own = ModelOrigin("Hugging Face", "org/m-GGUF", COMMIT)
+    shown = [ListedModel(f"org/m-GGUF:{quant}", quant, GB, "fits", OFF, own) for quant in ("Q4_0", "Q8_0")]
+    monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: [*shelf(), *shown])
+    name, plan = "org/m-GGUF:Q4_0", DeletePlan((), GB, models=("org/m-GGUF:Q4_0",))
+    hub = PacedHub({AskDelete: [[plan]], Go: [[Deleted((), GB, models=(name,))]]}).install(monkeypatch)
+    async with models() as stage:
+        await stage.pilot.press("down", "down", "x")
+        await stage.sees(f"Delete {name}?", "This frees 1.0 GB on the disk.")
+        await stage.pilot.press("enter")
+        await stage.sees(f"Deleted {name}: 1.0 GB are free again.")
+    assert hub.of(AskDelete) == [AskDelete((), models=(ModelFiles("org/m-GGUF", name, ("m-Q4_0.gguf",)),))]
 
 
 async def test_the_disk_is_looked_at_again_after_a_deletion_and_a_download(monkeypatch: pytest.MonkeyPatch):

@@ -35,7 +35,7 @@ def pull(asked: RequestedPull, *, background: bool = False) -> int:
             in_background.watch_another(asked, show)
             plan = session.planned(hub, asked, show)
             if asked.dry_run:
-                return session.planned_code(plan)
+                return session.dry_run_code(plan)
             session.check(plan)
             if not asked.request.repairs:
                 session.agree(plan, asked, show)
@@ -61,13 +61,13 @@ def agree_to_key(asked: RequestedPull) -> None:
     if not key:
         return
     check_key(key, repo)
-    before = one_line(other_model(key, repo))
+    before, where = map(one_line, other_model(key, repo))
     if not before or asked.dry_run or HELD in os.environ:
         return
     if asked.yes:
-        message = f"'{key}' is {before} in your models.toml, not {repo}."
+        message = f"'{key}' is {before} in {where}, not {repo}."
         raise UsageError(message, hint="Choose another: --as KEY. Or leave out --yes, to be asked.")
-    question = f"'{key}' is {before} in your models.toml. Replace it with {repo}?"
+    question = f"'{key}' is {before} in {where}. Replace it with {repo}?"
     if not confirmed(question, default=False, to_do="download"):
         raise Cancelled(f"'{key}' stays {before}.", hint="Nothing was downloaded.")
 

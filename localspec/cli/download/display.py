@@ -25,6 +25,7 @@ class TextShow:
         self._bar, self._yes = bar, yes
         self._wait = WAITS_HERE if background else WAITS
         self._repositories: Sequence[Repository] = ()
+        self._watched = dict[tuple[str, str], Fetched]()  # what another process has fetched, and hashed, just now
 
     def plan(self, plan: PullPlan) -> None:
         self._bar.wipe()
@@ -52,8 +53,11 @@ class TextShow:
             case Fetched():
                 self._bar.wipe()
                 known = next((one for one in self._repositories if one.repo == event.repo), None)
-                if known is not None:
-                    print_fitted(f"  {screens.checked_words(event, known)}")
+                if known is None:
+                    self._watched[event.repo, event.commit] = event
+                else:
+                    fetched = self._watched.get((event.repo, event.commit), event)
+                    print_fitted(f"  {screens.checked_words(fetched, known)}")
 
     def confirmed(self, question: str, *, yes: str, default: bool = True) -> bool:
         self._bar.wipe()

@@ -20,7 +20,8 @@ from localspec.models.catalog import FETCH
 
 
 def show_absent(model: str, absence: NotDownloaded, *, licence: bool, as_json: bool) -> int:
-    """Shows what a pull would fetch; the exit code of its dry run. Raises `absence` for what is no repository."""
+    """Shows what a pull would fetch; the exit code of its dry run, but for a full disk. Raises `absence` for what is no
+    repository."""
     try:
         asked = RequestedPull(model, pull_request(model), dry_run=True, json=as_json)
     except LocalspecError:

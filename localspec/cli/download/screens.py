@@ -25,7 +25,8 @@ def plan_text(plan: PullPlan) -> str:
     lines += [*flagged_lines(plan), *fit_lines(plan), f"  speculation: {offer_words(plan.offer)}"]
     if plan.drafter is not None:
         lines += [f"  + {heading(plan.drafter)}", f"    {contents(plan.drafter)}"]
-    lines.append(f"  chat template: {template_words(plan)}")
+    if not plan.unloadable:
+        lines.append(f"  chat template: {template_words(plan)}")
     return "\n".join(lines)
 
 

@@ -21,10 +21,12 @@ from localspec.core.errors import (
     PullError,
 )
 from localspec.core.events import Failure, Notice
+from localspec.core.sanitize import one_line
+from localspec.hub.gates import next_step
 from localspec.hub.licences import acknowledge
 from localspec.hub.plan_words import flagged_sentence
 from localspec.hub.process import HubProcess
-from localspec.hub.records import AskPull, Go, HubAnswer, Progress, Pulled, PullPlan
+from localspec.hub.records import AskPull, Go, HubAnswer, Progress, Pulled, PullPlan, Repository
 from localspec.hub.refusals import licence_sentence, refuse_full, refuse_unready
 
 GATE_SECONDS = 600.0  # between two looks at a gate
@@ -47,8 +49,10 @@ class Show(Protocol):
 class GateClosed(Exception):
     """The gate is closed, and its screen was shown. `fault`: what it is for a program that reads JSON."""
 
-    def __init__(self, repo: str, gate: str) -> None:
-        self.fault = AccessDenied(f"{repo} may not be read yet ({gate}).")
+    def __init__(self, repository: Repository) -> None:
+        repo, access = one_line(repository.repo), repository.access
+        hint = next_step(repo, one_line(access.page), access)
+        self.fault = AccessDenied(f"{repo} may not be read yet ({access.gate}).", hint=hint)
 
 
 class StoppedWatching(KeyboardInterrupt):
@@ -71,7 +75,7 @@ def planned(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
             gate = closed.access.gate
             show.gate(plan, waits=asked.wait)
         if not asked.wait:
-            raise GateClosed(closed.repo, gate)
+            raise GateClosed(closed)
         sleep(GATE_SECONDS)
 
 
@@ -99,6 +103,13 @@ def one_plan(hub: HubProcess, asked: RequestedPull, show: Show) -> PullPlan:
 def planned_code(plan: PullPlan) -> int:
     """The exit code of a plan that is only shown: that of a pull where localspec could not load the model."""
     return CheckpointError.exit_code if plan.unloadable else 0
+
+
+def dry_run_code(plan: PullPlan) -> int:
+    """The exit code of a dry run; DoesNotFit, as of the pull itself, where the disk could not hold it."""
+    if not plan.unloadable:
+        refuse_full(plan, plan.disk_free)
+    return planned_code(plan)
 
 
 def check(plan: PullPlan) -> None:

@@ -29,7 +29,7 @@ from localspec.tui.screens.dialog import Dialog, DialogButton
 if TYPE_CHECKING:
     from localspec.hub.integrity import FilesVerified
     from localspec.hub.process import HubProcess
-    from localspec.hub.records import Deleted, DeletePlan
+    from localspec.hub.records import Deleted, DeletePlan, ModelFiles
     from localspec.runtime.local_models import ListedModel
 
 DELETE, FETCH, FETCH_WORDS = "delete", "fetch", "Delete the damaged files and download them again"
@@ -101,7 +101,7 @@ class Library:
         self.downloads.queue.find_unfinished()
         left = [one for one in pulls.unfinished() if one.request is None and not hub_cache.has_version(one.repo)]
         found = [one for one in left if not is_written(one.repo)]
-        replaced = [one for one in older() if not is_written(one.repo)]
+        replaced = [one for one in older() if one.num_bytes and not is_written(one.repo)]
         return Leftovers(
             tuple(one.repo for one in found),
             sum(one.done for one in found),
@@ -128,20 +128,29 @@ class Library:
             self.screen.app.call_from_thread(self.say, "There are no leftover parts of downloads.")
 
     def plan_deletion(self, model: ListedModel, asked_at: float) -> None:
-        """Runs in a thread."""
-        repo = model.origin.repo
-        if not repo:
+        """Runs in a thread. Of a GGUF repository with several models only this one goes."""
+        from localspec.hub.one_of_several import apart, links, named_model
+
+        if not model.origin.repo:
             raise UsageError(not_ours(model))
-        if is_loaded(hub_cache.kept(repo)):
+        repos, models = apart([named_model(model.name, self.tuning.catalog) or model.origin.repo])
+        if any(map(is_loaded, [*map(hub_cache.kept, repos), *(link for one in models for link in links(one))])):
             raise UsageError(LOADED.format(name=one_line(model.name)))
-        self.plan((repo,), asked_at)
+        self.plan(repos, asked_at, models=models)
 
-    def plan(self, repos: tuple[str, ...], asked_at: float, older: tuple[str, ...] = ()) -> None:
+    def plan(
+        self,
+        repos: tuple[str, ...],
+        asked_at: float,
+        older: tuple[str, ...] = (),
+        models: tuple[ModelFiles, ...] = (),
+    ) -> None:
         """Runs in a thread."""
-        from localspec.config.models_file import keys_of
+        from localspec.config.models_file import keys_of, keys_of_file
 
-        hub, plan = planned_deletion(repos, older)
-        self.screen.app.call_from_thread(self.ask_deletion, hub, plan, keys_of(repos), asked_at)
+        hub, plan = planned_deletion(repos, older, models)
+        keys = (*keys_of(repos), *(key for one in models for key in keys_of_file(one.repo, one.paths)))
+        self.screen.app.call_from_thread(self.ask_deletion, hub, plan, keys, asked_at)
 
     def delete_parts(self, repo: str) -> None:
         """Deletes a repository of which only parts are here. Runs in a thread."""
@@ -265,14 +274,18 @@ def not_ours(model: ListedModel) -> str:
     return NOT_OURS.get(program, OF_ANOTHER).format(name=name, program=program, rest=name.partition(":")[2])
 
 
-def planned_deletion(repos: tuple[str, ...], older: tuple[str, ...] = ()) -> tuple[HubProcess, DeletePlan]:
-    """What deleting them and these older versions frees, and the process that waits for Go. Waits for it."""
+def planned_deletion(
+    repos: tuple[str, ...], older: tuple[str, ...] = (), models: tuple[ModelFiles, ...] = ()
+) -> tuple[HubProcess, DeletePlan]:
+    """What deleting them, these older versions and these models frees, and the process that waits for Go. Waits for
+    it."""
     from localspec.hub.process import HubProcess
     from localspec.hub.records import AskDelete, DeletePlan
 
     hub = HubProcess()
     try:
-        return hub, next(answer for answer in hub.ask(AskDelete(repos, older)) if isinstance(answer, DeletePlan))
+        asked = hub.ask(AskDelete(repos, older, models))
+        return hub, next(answer for answer in asked if isinstance(answer, DeletePlan))
     except BaseException:
         hub.close()
         raise

@@ -80,15 +80,17 @@ def duration(seconds: float) -> str:
 
 def listed(items: Sequence[Download], waited: dict[str, float], width: int) -> list[Content]:
     """`waited`: seconds since the hub's process reported that it will try again, by key."""
-    running = next((item for item in items if item.is_running), None)
-    widths = widths_of(items, running, width)
-    return [line(item, running, waited.get(item.key, 0.0), widths) for item in items]
+    running = next((index for index, item in enumerate(items) if item.is_running), len(items))
+    ends = [rest(item, follows=index > running) for index, item in enumerate(items)]
+    widths = widths_of(items, ends, width)
+    return [line(item, end, waited.get(item.key, 0.0), widths) for item, end in zip(items, ends, strict=True)]
 
 
-def widths_of(items: Sequence[Download], running: Download | None, width: int) -> Widths:
+def widths_of(items: Sequence[Download], ends: Sequence[str], width: int) -> Widths:
     """The words at the end stay whole; what they leave has the name, then the size, then the bar."""
-    rates = [RATE + SLOW * item.slow if item.is_running else cells(rest(item, running)) for item in moving(items)]
-    sizes = [cells(amounts(item)) for item in moving(items)]
+    moving = [(item, end) for item, end in zip(items, ends, strict=True) if has_figures(item)]
+    rates = [RATE + SLOW * item.slow if item.is_running else cells(end) for item, end in moving]
+    sizes = [cells(amounts(item)) for item, _ in moving]
     names = max((cells(title(item)) for item in items), default=0)
     left, size = width - SIGN - max(rates, default=0) - GAP, max(sizes, default=0)
     if left - size - GAP < min(names, LEAST_NAME):
@@ -99,15 +101,15 @@ def widths_of(items: Sequence[Download], running: Download | None, width: int) -
     return Widths(name, bar if bar >= LEAST_BAR else 0, size)
 
 
-def moving(items: Sequence[Download]) -> list[Download]:
-    """The downloads whose rows have figures; the others say what is wrong."""
-    return [item for item in items if item.state not in ("retrying", "failed")]
+def has_figures(item: Download) -> bool:
+    """Whether its row has some; the others say what is wrong."""
+    return item.state not in ("retrying", "failed")
 
 
-def line(item: Download, running: Download | None, waited: float, widths: Widths) -> Content:
+def line(item: Download, end: str, waited: float, widths: Widths) -> Content:
     sign = SIGNS[item.state]
     name = padded(cut(named(item, widths.name), widths.name), widths.name)
-    if item.state in ("retrying", "failed"):
+    if not has_figures(item):
         return Content.assemble(
             (f"{sign} ", "bold $text-warning"), f"{name}  ", (trouble(item, waited), "$text-warning")
         )
@@ -116,7 +118,7 @@ def line(item: Download, running: Download | None, waited: float, widths: Widths
     bar = f"  {'█' * full}{'░' * (widths.bar - full)}" if widths.bar else ""
     size = f"  {padded(amounts(item), widths.size)}" if widths.size else ""
     tone = "$text-accent" if item.is_running else QUIET
-    return Content.assemble(f"{sign} {name}", (bar, tone), size, (f"  {rest(item, running)}", QUIET))
+    return Content.assemble(f"{sign} {name}", (bar, tone), size, (f"  {end}", QUIET))
 
 
 def title(item: Download) -> str:
@@ -143,7 +145,8 @@ def detail(item: Download, waited: float) -> str:
     return " · ".join(filter(None, (*parts, trouble_words)))
 
 
-def rest(item: Download, running: Download | None) -> str:
+def rest(item: Download, *, follows: bool) -> str:
+    """How far it is. `follows`: the one that runs is above it."""
     match item.state:
         case "downloading" if item.stage in STAGES and item.stage != "downloading":
             return STAGES[item.stage]
@@ -154,7 +157,7 @@ def rest(item: Download, running: Download | None) -> str:
         case "paused":
             return f"paused at {item.percent} %" if item.total else "paused"
         case "waiting":
-            return "waits for the one above" if running else "waits"
+            return "waits for the one above" if follows else "waits"
         case _:
             return "complete"
 

@@ -19,7 +19,7 @@ from localspec.loading.fit import FitReport
 from localspec.runtime.pairs import DrafterCandidate
 from localspec.tui.themes import QUIET
 
-WIDE, NARROW = 100, 70  # columns from which licence and pair have their own, and under which a gate may not
+WIDE, NARROW = 74, 70  # columns from which licence and pair may have their own, and under which a gate may not
 LEAST_NAME, LEAST_OTHER = 14, 6  # columns of a repository's name, and of a licence or a pair that is cut
 CUT_WIDE, CUT_NARROW = (5, 3), (3,)  # columns that give way to a name: the pair, the licence; a gate
 ABOUT = "≈"
