@@ -9,7 +9,7 @@ from textual import events
 
 from localspec.core.events import AnyEvent
 from localspec.history import Attachment, History, StoredMessage, recall
-from localspec.tui.control import branches
+from localspec.tui.control import branches, edits
 from localspec.tui.panels.prompt import PLACEHOLDER, Prompt
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import Note
@@ -171,8 +171,8 @@ async def test_an_edit_that_is_given_up_gives_the_draft_back():
 @pytest.mark.parametrize(
     ("keys", "text", "hint"),
     [
-        (["alt+e"], "one", branches.CANCELLED),
-        (["alt+up", "e"], "first", branches.CANCELLED_EARLIER),
+        (["alt+e"], "one", edits.CANCELLED),
+        (["alt+up", "e"], "first", edits.CANCELLED_EARLIER),
     ],
 )
 async def test_an_edit_that_was_cancelled_is_opened_as_it_was_left(keys: list[str], text: str, hint: str):
@@ -195,7 +195,7 @@ async def test_an_edit_that_was_cancelled_is_opened_as_it_was_left(keys: list[st
         await stage.until(lambda: stage.chat.prompt.text == text)
         stage.chat.status.end_hint()
         await stage.pilot.press("escape")
-        await stage.until(lambda: stage.chat.branches.edited is None)
+        await stage.until(lambda: stage.chat.edits.edited is None)
         assert not stage.chat.status.hint
         await stage.pilot.press(*keys)
         await stage.until(lambda: stage.chat.prompt.text == text)
@@ -536,11 +536,11 @@ async def test_an_edit_ends_where_the_branch_does():
         await ask(stage, "one")
         await ask(stage, "two")
         await stage.pilot.press("alt+e")
-        await stage.until(lambda: stage.chat.branches.edited is not None)
+        await stage.until(lambda: stage.chat.edits.edited is not None)
         await stage.pilot.press("ctrl+c")
         await stage.send("/undo")
         await shows(stage, "one", "first")
-        assert stage.chat.branches.edited is None
+        assert stage.chat.edits.edited is None
         await stage.pilot.press("ctrl+c")
         await ask(stage, "three")
         assert told(stage) == ["one", "first", "three"]

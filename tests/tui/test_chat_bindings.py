@@ -15,7 +15,7 @@ from textual.dom import DOMNode
 from textual.widgets._footer import FooterKey
 
 from localspec.tui.app import ChatApp
-from localspec.tui.control.branches import LETTERS
+from localspec.tui.control.letters import LETTERS
 from localspec.tui.keys.keymap import NO_KEY, Bound, default_keys, remap, spelled
 from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import FindBar, Words
@@ -267,7 +267,7 @@ async def test_help_lists_commands_and_keys_as_they_are_mapped(how: str):
 async def test_help_lists_the_letters_for_a_message_and_the_keys_beside_the_chat():
     async with open_chat(ScriptedEngine(HELLO), size=(80, 220)) as stage:
         await stage.ready()
-        assert {letter.id for letter in LETTERS} == stage.chat.branches.letters.keys()
+        assert {letter.id for letter in LETTERS} == stage.chat.letters.actions.keys()
         await stage.pilot.press("f1")
         await stage.sees("At a message (Alt+↑ goes to one), with an empty prompt", "In the chat list", "While finding")
         await stage.sees("↑  ", "Up, and to what is attached;")

@@ -224,7 +224,7 @@ async def test_an_edit_of_a_message_that_is_gone_is_a_new_one_and_says_so():
         history.delete_message(head or 0)
     async with kept_chat(ScriptedEngine(HELLO), past=recall(one.id)) as stage:
         await finds(stage, "my answer")
-        assert stage.chat.branches.edited is None
+        assert stage.chat.edits.edited is None
         await stage.hints(BACK)
 
 
@@ -234,7 +234,7 @@ async def test_an_edit_goes_along_to_no_other_chat():
         history.keep_unsent(one.id, Unsent("one!", edits=recall(one.id).branch[0].id))
     async with kept_chat(ScriptedEngine(HELLO), past=recall(one.id)) as stage:
         await finds(stage, "one!")
-        assert stage.chat.branches.edited is not None
+        assert stage.chat.edits.edited is not None
         await stage.pilot.press("ctrl+n")
         await stage.sees("Ask anything.")
         assert stage.chat.prompt.text == ""

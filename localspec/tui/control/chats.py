@@ -18,7 +18,7 @@ from localspec.history.text.lists import count
 from localspec.tui.chat.chat_store import ChatStore
 from localspec.tui.chat.saved_chat import record, remembered, title
 from localspec.tui.control import export_file
-from localspec.tui.control.branches import Branches
+from localspec.tui.control.edits import Edits
 from localspec.tui.control.find import WordSearch
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
@@ -42,13 +42,13 @@ class Chats:
 
     chat_id: str | None = None
 
-    def __init__(self, parts: ChatParts, turns: Turns, branches: Branches, *, opened: Callable[[], object]) -> None:
+    def __init__(self, parts: ChatParts, turns: Turns, edits: Edits, *, opened: Callable[[], object]) -> None:
         self.screen, self.state, self.feedback, self.work = parts.screen, parts.state, parts.feedback, parts.work
         self.conversation, self.transcript, self.recorder = parts.conversation, parts.transcript, parts.recorder
-        self.turns, self.branches, self.opened, self.tuning = turns, branches, opened, parts.tuning
+        self.turns, self.opened, self.tuning = turns, opened, parts.tuning
         self.store = ChatStore(kept=self.recorder.keeps, tell=self.feedback.tell)
         self.sidebar, self.finding = Sidebar(self.store), WordSearch(parts)
-        self.unsent = UnsentText(parts, branches)
+        self.unsent = UnsentText(parts, edits)
 
     # --- another chat
 

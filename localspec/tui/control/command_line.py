@@ -9,9 +9,9 @@ from inspect import isawaitable
 from localspec.core.sanitize import one_line
 from localspec.history import Attachment
 from localspec.tui.chat.file_lines import LINES
-from localspec.tui.control.branches import Branches
 from localspec.tui.control.command_search import unknown
 from localspec.tui.control.commands import Command, UserNames, find
+from localspec.tui.control.edits import Edits
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.typed_commands import escape_slash, parse, unescape_slash
@@ -25,17 +25,15 @@ class CommandLine:
 
     others: tuple[str, ...] = ()  # models that the catalogue does not have, as they were at the start
 
-    def __init__(
-        self, parts: ChatParts, turns: Turns, branches: Branches, *, run: Callable[[Command, str], object]
-    ) -> None:
+    def __init__(self, parts: ChatParts, turns: Turns, edits: Edits, *, run: Callable[[Command, str], object]) -> None:
         self.screen, self.feedback, self.tuning = parts.screen, parts.feedback, parts.tuning
-        self.turns, self.branches, self.run = turns, branches, run
+        self.turns, self.edits, self.run = turns, edits, run
 
     async def send(self, message: Prompt.Sent) -> None:
         prompt = self.feedback.prompt
         self.feedback.status.end_hint()  # it was about what was sent before
         prompt.under_way -= 1
-        text = self.branches.command_behind(message.text) or message.text
+        text = self.edits.command_behind(message.text) or message.text
         try:
             if (command := parse(text)) is not None:
                 prompt.pills.add(*message.attachments)
@@ -47,11 +45,11 @@ class CommandLine:
 
     async def say(self, text: str, attachments: tuple[Attachment, ...]) -> None:
         """A message; where one is being edited, another version of that."""
-        if self.branches.edits_answer:
-            await self.branches.rewrite(text, attachments)
-        elif self.branches.take_edit():
+        if self.edits.edits_answer:
+            await self.edits.rewrite(text, attachments)
+        elif self.edits.take_edit():
             await self.turns.say(text, attachments)
-            self.branches.sent()
+            self.edits.sent()
         else:
             self.feedback.prompt.give(escape_slash(text), attachments, was_sent=True)
 

@@ -98,7 +98,7 @@ COMMANDS = {
             "edit",
             "write another version of your last message",
             "change rewrite correct message question",
-            lambda chat, _: chat.branches.edit(),
+            lambda chat, _: chat.edits.edit(),
         ),
         Command(
             "undo",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from localspec.tui.control.branches import Branches
 from localspec.tui.control.chats import Chats
 from localspec.tui.control.copies import Copies
+from localspec.tui.control.edits import Edits
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
 from localspec.tui.control.views import Views
@@ -22,11 +22,12 @@ class Interrupts:
     """Decides the order; what ends or closes is another controller's, or a panel's."""
 
     def __init__(
-        self, parts: ChatParts, turns: Turns, branches: Branches, chats: Chats, *, copies: Copies, views: Views
+        self, parts: ChatParts, turns: Turns, edits: Edits, chats: Chats, *, copies: Copies, views: Views
     ) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.prompt = parts.state.prompt
-        self.turns, self.branches, self.copies, self.views = turns, branches, copies, views
+        self.turns, self.edits, self.selection = turns, edits, edits.selection
+        self.copies, self.views = copies, views
         self.find, self.sidebar = chats.finding.bar, chats.sidebar
 
     def stop(self) -> None:
@@ -44,12 +45,12 @@ class Interrupts:
             return beside.leave
         if self.state.answering:
             return self.turns.stop
-        if self.branches.edited is not None:
-            return self.branches.cancel_edit
-        if self.branches.message_edit.is_untouched:
-            return self.branches.message_edit.end
-        if self.branches.cursor is not None:
-            return self.branches.leave_message
+        if self.edits.edited is not None:
+            return self.edits.cancel
+        if self.edits.message_edit.is_untouched:
+            return self.edits.message_edit.end
+        if self.selection.cursor is not None:
+            return self.selection.leave
         if self.views.has_keys:
             return self.views.toggle_keys
         if self.state.speed.covers:

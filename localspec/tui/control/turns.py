@@ -97,6 +97,12 @@ class Turns:
         self.transcript.anchor()
         self.state.show_figures()
 
+    async def show_other_branch(self) -> None:
+        """Shows another branch, without the figures of an answer that is not on it."""
+        if self.measured not in {utterance.id for utterance in self.conversation.branch}:
+            self.state.forget_figures()
+        await self.show_branch()
+
     async def ask_next(self) -> None:
         """Ask what waits, if anything does."""
         if self.state.queued is not None and self.engine.feed is not None:

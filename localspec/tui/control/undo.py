@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from localspec.tui.control.branches import Branches
+from localspec.tui.control.edits import Edits
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.turns import Turns
 
@@ -13,9 +14,9 @@ TITLE = "{send} sends it again · {redo} brings the turn back · {stop} clears i
 class Undo:
     """Remembers, by where the branch ended then, which turn was taken back from there."""
 
-    def __init__(self, parts: ChatParts, turns: Turns, branches: Branches) -> None:
-        self.conversation, self.feedback, self.turns = parts.conversation, parts.feedback, turns
-        self.branches = branches
+    def __init__(self, parts: ChatParts, turns: Turns, branches: Branches, edits: Edits) -> None:
+        self.conversation, self.feedback = parts.conversation, parts.feedback
+        self.turns, self.branches, self.edits = turns, branches, edits
         self._undone: dict[int | None, tuple[int, int]] = {}  # its end, and the newest message there was below
 
     async def take_back(self) -> None:
@@ -27,7 +28,7 @@ class Undo:
             head = self.conversation.tree.nodes[question.id].parent_id
             await self.branches.go(head)
             self._undone[head] = end, self._newest_below(head)
-            self.branches.message_edit.lend(question.text, question.attachments, self.feedback.with_keys(TITLE))
+            self.edits.message_edit.lend(question.text, question.attachments, self.feedback.with_keys(TITLE))
             self.feedback.hint(self.feedback.with_keys(TAKEN_BACK))
 
     async def bring_back(self) -> None:

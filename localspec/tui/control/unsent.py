@@ -10,7 +10,7 @@ from textual.message import Message
 from localspec.core.sanitize import clean
 from localspec.history import Unsent
 from localspec.tui.chat.attachments import mentioned
-from localspec.tui.control.branches import Branches
+from localspec.tui.control.edits import Edits
 from localspec.tui.control.message_edit import UnsentMessage
 from localspec.tui.control.parts import ChatParts
 
@@ -31,10 +31,10 @@ class Returned(Message):
 class UnsentText:
     """`look` is called every few seconds: a key costs nothing. The text before an edit is a message of its own."""
 
-    def __init__(self, parts: ChatParts, branches: Branches) -> None:
+    def __init__(self, parts: ChatParts, edits: Edits) -> None:
         self.screen, self.state, self.feedback = parts.screen, parts.state, parts.feedback
         self.conversation, self.recorder, self.server = parts.conversation, parts.recorder, parts.tuning.server
-        self.branches, self.edit = branches, branches.message_edit
+        self.edits, self.message_edit = edits, edits.message_edit
         self._seen: tuple[Unsent, ...] = ()
         self._looks = 0  # since it has changed
         self._visit, self._silent = 0, False  # the number of the chat that is shown; whether it is the one before
@@ -42,9 +42,9 @@ class UnsentText:
     @property
     def written(self) -> tuple[Unsent, ...]:
         """A message for each text there is: what was written, and what was made of the message that is edited."""
-        found: list[tuple[UnsentMessage, int | None]] = [(self.edit.own, None)]
-        if (edited := self.branches.edited) is not None:
-            found = [(self.edit.before, None), (self.edit.changed, edited.id)]
+        found: list[tuple[UnsentMessage, int | None]] = [(self.message_edit.own, None)]
+        if (edited := self.edits.edited) is not None:
+            found = [(self.message_edit.before, None), (self.message_edit.changed, edited.id)]
         return tuple(
             Unsent(draft.text, draft.attachments, self.server, edits)
             for draft, edits in found
@@ -67,7 +67,7 @@ class UnsentText:
         written, can_keep = self.written, self.recorder.can_keep
         stays = [one for one in written if one.edits is not None or not takes_along]
         self.recorder.leave_unsent(*(stays if can_keep else ()))
-        self.branches.leave()
+        self.edits.leave()
         if can_keep and not takes_along:
             self.state.prompt.take()
             self.state.prompt.pills.take()
@@ -102,9 +102,9 @@ class UnsentText:
     def _edits(self, unsent: Unsent) -> bool:
         """Whether the edit goes on; else its text is one of its own."""
         text, edited = clean(unsent.content), self.conversation.tree.nodes.get(unsent.edits or 0)
-        if edited is None or self.branches.edited is not None or self.state.busy:
+        if edited is None or self.edits.edited is not None or self.state.busy:
             self.state.prompt.give(text, unsent.attachments)
             return False
-        self.branches.begin_edit(edited)
-        self.edit.change(UnsentMessage(text, unsent.attachments))
+        self.edits.begin(edited)
+        self.message_edit.change(UnsentMessage(text, unsent.attachments))
         return True

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from textual.binding import BindingType
 
-from localspec.tui.control.branches import LETTERS
+from localspec.tui.control.letters import LETTERS
 from localspec.tui.keys.keymap import Bound, bound
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
 from localspec.tui.panels.chat_list import ChatList

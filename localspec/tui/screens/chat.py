@@ -29,12 +29,14 @@ from localspec.tui.control.command_line import CommandLine
 from localspec.tui.control.copies import Copies
 from localspec.tui.control.downloads import Changed
 from localspec.tui.control.drafters import Drafters
+from localspec.tui.control.edits import Edits
 from localspec.tui.control.engine_link import EngineLink
 from localspec.tui.control.external_programs import ExternalPrograms
 from localspec.tui.control.feed import Arrived, ChatEngine
 from localspec.tui.control.feedback import Feedback
 from localspec.tui.control.full_context import FullContext
 from localspec.tui.control.interrupts import Interrupts
+from localspec.tui.control.letters import Letters
 from localspec.tui.control.library import Library
 from localspec.tui.control.measurements import Measuring
 from localspec.tui.control.models import Chosen, Models
@@ -42,6 +44,7 @@ from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.preloading import read_ahead
 from localspec.tui.control.recovery import Recovery
 from localspec.tui.control.reports import Reports
+from localspec.tui.control.selection import Selection
 from localspec.tui.control.settings import Settings
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import ChatState, StatusLines
@@ -106,7 +109,7 @@ class ChatScreen(Painted, Screen[None]):
     def make_widgets(self) -> None:
         ui = self.tuning.config.ui
         self.header, self.status, self.legend = Header(), StatsLine(), Legend()
-        self.prompt = Prompt(lambda key: self.branches.claims(key), lambda: self.command_line.known())  # noqa: PLW0108 - made later
+        self.prompt = Prompt(lambda key: self.letters.claims(key), lambda: self.command_line.known())  # noqa: PLW0108 - made later
         self.transcript = Transcript(
             busy=lambda: self.state.busy,
             let_go=self.collector.request,
@@ -141,10 +144,13 @@ class ChatScreen(Painted, Screen[None]):
         self.reports: Reports = Reports(parts)
         self.settings: Settings = Settings(parts)
         self.programs = ExternalPrograms(parts, self.copies)
-        self.branches: Branches = Branches(parts, self.turns, self.copies)
-        self.undo: Undo = Undo(parts, self.turns, self.branches)
+        self.selection = Selection(parts)
+        self.edits: Edits = Edits(parts, self.selection, self.turns)
+        self.branches: Branches = Branches(parts, self.selection, self.edits, self.turns)
+        self.letters = Letters(parts, self.selection, self.branches, self.edits, copies=self.copies)
+        self.undo: Undo = Undo(parts, self.turns, self.branches, self.edits)
         self.speculation: Speculation = Speculation(parts)
-        self.chats: Chats = Chats(parts, self.turns, self.branches, opened=lambda: self.chat_model.ask())  # noqa: PLW0108 - made later
+        self.chats: Chats = Chats(parts, self.turns, self.edits, opened=lambda: self.chat_model.ask())  # noqa: PLW0108 - made later
         self.sidebar, self.find = self.chats.sidebar, self.chats.finding.bar
         self.library = Library(parts, self.programs)
         self.models: Models = Models(parts, self.turns, self.speculation, self.library)
@@ -154,16 +160,16 @@ class ChatScreen(Painted, Screen[None]):
         self.drafters: Drafters = Drafters(parts, self.models, self.speculation)
         self.measuring: Measuring = Measuring(parts, self.models)
         self.views: Views = Views(parts, self.legend)
-        self.interrupts = Interrupts(parts, self.turns, self.branches, self.chats, copies=self.copies, views=self.views)
+        self.interrupts = Interrupts(parts, self.turns, self.edits, self.chats, copies=self.copies, views=self.views)
         self.command_line: CommandLine = CommandLine(
-            parts, self.turns, self.branches, run=lambda command, argument: command.run(self, argument)
+            parts, self.turns, self.edits, run=lambda command, argument: command.run(self, argument)
         )
 
     def compose(self) -> ComposeResult:
         column = Vertical(self.transcript, self.legend)
         yield from (self.header, Horizontal(self.sidebar, column, self.speed, id="middle"))
         yield from (self.status, self.find, self.prompt.pills, self.prompt.completion, self.prompt)
-        yield from (KeysLine(self.interrupts.word, self.branches.letter_keys), TooSmall())
+        yield from (KeysLine(self.interrupts.word, self.letters.keys), TooSmall())
 
     async def on_mount(self) -> None:
         await self.chats.show(self.past)
@@ -293,7 +299,7 @@ class ChatScreen(Painted, Screen[None]):
 
     @on(TextArea.Changed, "#prompt")
     def on_typed(self) -> None:
-        self.branches.follow_typing()
+        self.edits.follow_typing()
 
     def on_sidebar_left(self) -> None:
         self.prompt.focus()
@@ -370,7 +376,7 @@ class ChatScreen(Painted, Screen[None]):
 
     @on(Prompt.Recalled)
     def action_edit(self) -> None:
-        self.call_later(self.branches.edit, self.branches.at)
+        self.call_later(self.edits.edit, self.selection.at)
 
     def action_undo(self) -> None:
         self.call_later(self.undo.take_back)
@@ -382,13 +388,13 @@ class ChatScreen(Painted, Screen[None]):
         self.branches.show_tree()
 
     def action_retry(self) -> None:
-        self.call_later(self.branches.retry, self.branches.at)
+        self.call_later(self.branches.retry, self.selection.at)
 
     def action_go_on(self) -> None:
         self.call_later(self.turns.go_on)
 
     def action_point(self, direction: int) -> None:
-        self.prompt.call_later(self.branches.move, direction)  # after the letters that were typed before it
+        self.prompt.call_later(self.letters.move, direction)  # after the letters that were typed before it
 
     def action_spec(self) -> None:
         self.drafters.switch()

@@ -15,8 +15,8 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from localspec.tui.chat.explained import WHAT_YOU_SEE
-from localspec.tui.control.branches import LETTERS
 from localspec.tui.control.commands import COMMANDS
+from localspec.tui.control.letters import LETTERS
 from localspec.tui.keys.key_names import changed, named, rows, with_keys
 from localspec.tui.keys.keymap import default_keys, spelled, twins
 from localspec.tui.keys.models_keys import DISK_KEYS, DOWNLOAD_KEYS, HUB_KEYS, SCREEN_KEYS
