@@ -15,6 +15,7 @@ from localspec.tui.chat.draft_length import drafting, why_off
 from localspec.tui.control.commands import COMMANDS
 from localspec.tui.control.models import IN_USE, Models
 from localspec.tui.control.parts import ChatParts
+from localspec.tui.control.picker import Picker
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.screens.drafters import DraftersScreen
 
@@ -26,9 +27,9 @@ SENTENCES = {"": NONE_KNOWN, TURNED_OFF: "Speculation is off: you turned it off.
 class Drafters:
     """Looks in a thread, and shows what is found as it is found."""
 
-    def __init__(self, parts: ChatParts, models: Models, speculation: Speculation) -> None:
+    def __init__(self, parts: ChatParts, models: Models, picker: Picker, speculation: Speculation) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
-        self.models, self.speculation = models, speculation
+        self.models, self.picker, self.speculation = models, picker, speculation
 
     def switch(self) -> None:
         """The key of speculation: switches it, or shows what could draft where nothing does."""
@@ -44,7 +45,7 @@ class Drafters:
     def draft(self, typed: str) -> None:
         """/draft: loads what is named; without a name, shows what could draft."""
         if typed:
-            self.models.draft(typed)
+            self.models.choose(self.tuning.load.model, typed)
         else:
             self.show()
 
@@ -98,4 +99,4 @@ class Drafters:
         elif isinstance(found, Prospect) and not found.missing:
             self.models.choose(self.tuning.load.model, found.draft)
         elif found is not None:
-            self.models.pick(drafts_first=True)
+            self.picker.pick(drafts_first=True)

@@ -5,9 +5,7 @@ answer that is being written ends first.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
 
 import msgspec
 from textual.message import Message
@@ -17,24 +15,16 @@ from localspec.core.errors import LocalspecError
 from localspec.core.events import Notice
 from localspec.core.requests import ChangeDrafter
 from localspec.core.sanitize import one_line
-from localspec.core.weight_formats import AUTO, LISTED
 from localspec.history.text.lists import short_name
 from localspec.tui.chat import chosen_formats
 from localspec.tui.chat.draft_length import drafter
 from localspec.tui.control.commands import COMMANDS
-from localspec.tui.control.library import Library
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.speculation import Speculation
 from localspec.tui.control.state import AWAY
 from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.control.turns import Turns
-from localspec.tui.panels.disk_tab import ModelPick
 from localspec.tui.screens.dialog import Dialog, DialogButton
-
-if TYPE_CHECKING:
-    from localspec.hub.queue import Download
-    from localspec.runtime.local_models import ListedModel
-    from localspec.tui.control.formats import FormatList
 
 STOP_FIRST = "Stop the answer first: press {stop}."
 UNLOADED = "unloaded: the next question loads it again"
@@ -46,7 +36,6 @@ LEFT_OUT = "the oldest turns will have to be left out of what the model reads. N
 CUTS = f"This chat has {{used:,}} tokens, and {{name}} holds {{context:,}}: {LEFT_OUT}"
 ANOTHER_DRAFTER = "Drafting with {name} from now on. Was: {before}. Back: /draft {draft}"
 LOAD = "load"
-NO_FORMAT = "There is no weight format {name}. Formats: {all}"
 
 
 class Chosen(Message):
@@ -60,114 +49,12 @@ class Chosen(Message):
 class Models:
     """An answer that is being written is stopped and saved; a question that waits goes back to the prompt."""
 
-    def __init__(self, parts: ChatParts, turns: Turns, speculation: Speculation, library: Library) -> None:
+    def __init__(self, parts: ChatParts, turns: Turns, speculation: Speculation) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.tuning, self.recorder, self.conversation = parts.tuning, parts.recorder, parts.conversation
-        self.turns, self.speculation, self.library = turns, speculation, library
+        self.turns, self.speculation = turns, speculation
         self.before: ModelChoice | None = None  # what was let go for the model that is being loaded
         self.drafter_before: tuple[str, str] | None = None  # its name and --draft, while another is loaded
-        self.newest = ""  # the last that was downloaded, until the models are looked at
-        library.listed_anew = self.list_anew
-
-    def model(self, argument: str) -> None:
-        """/model"""
-        self.choose(argument) if argument else self.pick()
-
-    def draft(self, argument: str) -> None:
-        """/draft"""
-        self.choose(self.tuning.load.model, argument)
-
-    def quant(self, argument: str) -> None:
-        """/quant"""
-        if argument in (AUTO, *LISTED):
-            self.choose(self.tuning.load.model, str(self.tuning.load.draft), argument)
-        elif argument:
-            self.feedback.refuse(NO_FORMAT.format(name=one_line(argument)[:20], all=", ".join((AUTO, *LISTED))))
-        else:
-            look = partial(self.list_formats, self.feedback.command)
-            self.screen.run_worker(look, thread=True, exit_on_error=False, exclusive=True, group="formats")
-
-    def list_formats(self, typed: str) -> None:
-        """Runs in a thread."""
-        from localspec.tui.control.formats import as_text  # imports psutil
-
-        try:
-            text = as_text(self.formats())
-        except LocalspecError as fault:
-            self.screen.call_later(self.feedback.give_back, typed)
-            self.feedback.warn(fault)
-        else:
-            self.screen.call_later(self.feedback.note, text)
-
-    def formats(self, model: str = "") -> FormatList:
-        """The weight formats of a model on this machine, by default of the present one. Reads its headers."""
-        from localspec.tui.control.formats import formats_of  # imports psutil
-
-        tuning, held, gpu = self.tuning, self.state.held_bytes, self.state.gpu_bytes
-        is_now = model in ("", tuning.name, tuning.load.model)
-        load = tuning.load if is_now else tuning.request(model)
-        return formats_of(load, self.loaded if is_now else "", held_bytes=held, gpu_bytes=gpu)
-
-    def pick(self, *, drafts_first: bool = False) -> None:
-        """Opens the models screen."""
-        if self.tuning.server:
-            self.feedback.refuse(COMMANDS["model"].lack(self.tuning.server))
-            return
-        from localspec.tui.screens.models import ModelLists, ModelsScreen
-
-        lists = ModelLists(self.here, self.there, self.library.free_words, self.formats, self.in_use, self.newest)
-        self.newest = ""
-        self.screen.app.push_screen(ModelsScreen(lists, self.library, drafts_first=drafts_first), self.picked)
-
-    def follow(self, item: Download) -> None:
-        """A download has changed: the chat and the models screen show it."""
-        from localspec.tui.screens.models import ModelsScreen
-
-        self.library.downloads.follow(item)
-        for screen in self.screen.app.screen_stack:
-            if isinstance(screen, ModelsScreen):
-                screen.follow()
-
-    def list_anew(self, newest: str) -> None:
-        """What is on the disk has changed; `newest` has come, if that is it."""
-        from localspec.tui.screens.models import ModelsScreen
-
-        opened = [screen for screen in self.screen.app.screen_stack if isinstance(screen, ModelsScreen)]
-        self.newest = "" if opened else newest or self.newest
-        for screen in opened:
-            screen.disk.look_again([newest] if newest else [])
-            screen.look()
-            screen.look_at_free()
-
-    @property
-    def in_use(self) -> ModelPick:
-        return ModelPick(self.tuning.name, str(self.tuning.load.draft))
-
-    def here(self) -> Iterable[ListedModel]:
-        """Yields the models on this machine as they are found. Reads the disk."""
-        from localspec.runtime.local_models import on_disk  # imports psutil
-
-        return on_disk(self.tuning.catalog, self.tuning.name, held_bytes=self.state.held_bytes, loaded=self.loaded)
-
-    def there(self, repo: str) -> Iterable[ListedModel]:
-        """Yields those of a repository. Reads the disk."""
-        from localspec.runtime.local_models import in_repository
-
-        state, tuning = self.state, self.tuning
-        return in_repository(tuning.catalog, repo, tuning.name, held_bytes=state.held_bytes, loaded=self.loaded)
-
-    @property
-    def loaded(self) -> str:
-        """The format that the model is in now; "" for none."""
-        state = self.state
-        return state.model.quant if state.model is not None and state.phase not in AWAY else ""
-
-    def picked(self, pick: ModelPick | None) -> None:
-        """Loads the picked model, unless it is loaded and loading again would not help."""
-        if pick == self.in_use and not self.state.can_reload:
-            self.feedback.hint(IN_USE)
-        elif pick is not None:
-            self.choose(pick.model, pick.draft or None, pick.quant)
 
     def choose(self, model: str, draft: str | None = None, quant: str = "") -> None:
         """Load another model, another drafter or another format, once it is known to work. Of several choices the last

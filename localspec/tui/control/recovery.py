@@ -10,6 +10,7 @@ from functools import partial
 from localspec.core.errors import LocalspecError
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.parts import ChatParts
+from localspec.tui.control.picker import Picker
 from localspec.tui.control.tuning import ModelChoice
 from localspec.tui.screens.dialog import Dialog, DialogButton
 
@@ -20,9 +21,9 @@ STAYS = "The chat stays as it is. {reload} tries the same again."
 class Recovery:
     """Asks once for each failed load, where something else than the same again may help."""
 
-    def __init__(self, parts: ChatParts, models: Models) -> None:
+    def __init__(self, parts: ChatParts, models: Models, picker: Picker) -> None:
         self.screen, self.state, self.feedback, self.tuning = parts.screen, parts.state, parts.feedback, parts.tuning
-        self.models = models
+        self.models, self.picker = models, picker
 
     def offer(self) -> None:
         """The engine is gone. A crash of one that was ready is not asked about: the same again may well help."""
@@ -67,4 +68,4 @@ class Recovery:
         if chosen is not None:
             self.screen.post_message(Chosen(chosen))
         elif reply == OTHER:
-            self.models.pick()
+            self.picker.pick()

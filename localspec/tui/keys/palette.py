@@ -78,7 +78,7 @@ class ModelProvider(Provider):
         self.models: Sequence[ListedModel] = ()
         if isinstance(self.screen, ChatScreen):
             with suppress(LocalspecError):  # the picker says what is wrong
-                self.models = await asyncio.to_thread(lambda chat: list(chat.models.here()), self.screen)
+                self.models = await asyncio.to_thread(lambda chat: list(chat.picker.here()), self.screen)
 
     async def discover(self) -> Hits:
         if isinstance(chat := self.screen, ChatScreen):

@@ -41,6 +41,7 @@ from localspec.tui.control.library import Library
 from localspec.tui.control.measurements import Measuring
 from localspec.tui.control.models import Chosen, Models
 from localspec.tui.control.parts import ChatParts
+from localspec.tui.control.picker import Picker
 from localspec.tui.control.preloading import read_ahead
 from localspec.tui.control.recovery import Recovery
 from localspec.tui.control.reports import Reports
@@ -153,11 +154,12 @@ class ChatScreen(Painted, Screen[None]):
         self.chats: Chats = Chats(parts, self.turns, self.edits, opened=lambda: self.chat_model.ask())  # noqa: PLW0108 - made later
         self.sidebar, self.find = self.chats.sidebar, self.chats.finding.bar
         self.library = Library(parts, self.programs)
-        self.models: Models = Models(parts, self.turns, self.speculation, self.library)
+        self.models: Models = Models(parts, self.turns, self.speculation)
+        self.picker: Picker = Picker(parts, self.models, self.library)
         self.chat_model = ChatModel(parts, self.models)
         self.full_context = FullContext(parts, self.turns, self.chat_model, begin_chat=self.chats.begin)
-        self.recovery = Recovery(parts, self.models)
-        self.drafters: Drafters = Drafters(parts, self.models, self.speculation)
+        self.recovery = Recovery(parts, self.models, self.picker)
+        self.drafters: Drafters = Drafters(parts, self.models, self.picker, self.speculation)
         self.measuring: Measuring = Measuring(parts, self.models)
         self.views: Views = Views(parts, self.legend)
         self.interrupts = Interrupts(parts, self.turns, self.edits, self.chats, copies=self.copies, views=self.views)
@@ -280,7 +282,7 @@ class ChatScreen(Painted, Screen[None]):
         await self.models.take(message)
 
     def on_changed(self, message: Changed) -> None:
-        self.models.follow(message.item)
+        self.picker.follow(message.item)
 
     async def on_prompt_sent(self, message: Prompt.Sent) -> None:
         await self.command_line.send(message)
@@ -409,7 +411,7 @@ class ChatScreen(Painted, Screen[None]):
         self.find.open()
 
     def action_models(self) -> None:
-        self.models.pick()
+        self.picker.pick()
 
     def action_editor(self) -> None:
         self.programs.edit()
