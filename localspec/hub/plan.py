@@ -18,7 +18,9 @@ from localspec.hub.drafter import AUTO, OfferedDrafter, drafter_for
 from localspec.hub.records import DraftOffer, Progress, PullPlan, PullRequest
 from localspec.hub.repository import Inspected, Seen, files_of, inspect, record, see
 from localspec.hub.selection import variants
-from localspec.loading.fit import TOO_LARGE, FitReport, fit_report, request_here, usable_gpu_bytes
+from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
+from localspec.loading.plan import costs_its_place
+from localspec.loading.plan_request import PlanRequest
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.named_templates import COMPLETION, OWN
@@ -26,7 +28,7 @@ from localspec.models.named_templates import COMPLETION, OWN
 Report = Callable[[Progress], None]
 ALONE = OfferedDrafter(DraftOffer("none"))
 SPOILS = "{} could draft, but both do not fit"
-SLOWER = ("from disk", TOO_LARGE)  # than a model that fits whole, in whatever format
+SPOILS_LAYERS = "{} could draft, but the layers that it runs through do not fit"
 
 
 def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Report = lambda _: None) -> PullPlan:
@@ -58,19 +60,12 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
 
 
 def that_fits_too(target: Inspected, drafter: OfferedDrafter, options: WeightOptions) -> OfferedDrafter:
-    """The drafter that was found unasked; none, with the reason, where a second model takes the memory that the target
-    needs to be loaded, or to be loaded whole."""
-    if drafter.snapshot is None:
+    """The drafter that was found unasked; none, with the reason, where it takes the memory that the target needs to be
+    loaded, or to be loaded whole."""
+    if target.snapshot is None or not costs_its_place(target.snapshot, asked_of_plan(drafter, options)):
         return drafter
-    alone, both = fit_of(target, ALONE, options), fit_of(target, drafter, options)
-    if alone is None or both is None or slowness(both) <= slowness(alone):
-        return drafter
-    name = drafter.offer.name
-    return OfferedDrafter(DraftOffer("none", name=name, detail=SPOILS.format(name)))
-
-
-def slowness(fit: FitReport) -> int:
-    return SLOWER.index(fit.word) + 1 if fit.word in SLOWER else 0
+    name, why = drafter.offer.name, SPOILS_LAYERS if drafter.offer.exit_layer else SPOILS
+    return OfferedDrafter(DraftOffer("none", name=name, detail=why.format(name)))
 
 
 def plan_of(target: Inspected, drafter: OfferedDrafter, fit: FitReport | None = None) -> PullPlan:
@@ -92,10 +87,13 @@ def fit_of(target: Inspected, drafter: OfferedDrafter, options: WeightOptions) -
     """The fit of a target with its drafter; None where no header may be read."""
     if target.snapshot is None:
         return None
-    request = request_here(
-        options, drafter=drafter.snapshot, min_resident=drafter.offer.exit_layer, gpu_bytes=usable_gpu_bytes()
-    )
-    return fit_report(target.snapshot, request)
+    return fit_report(target.snapshot, asked_of_plan(drafter, options))
+
+
+def asked_of_plan(drafter: OfferedDrafter, options: WeightOptions) -> PlanRequest:
+    """What loading a target with this drafter would ask of a plan."""
+    exit_layer, gpu_bytes = drafter.offer.exit_layer, usable_gpu_bytes()
+    return request_here(options, drafter=drafter.snapshot, min_resident=exit_layer, gpu_bytes=gpu_bytes)
 
 
 def variant_fits(seen: Seen, options: WeightOptions) -> tuple[FitReport, ...]:

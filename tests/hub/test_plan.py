@@ -215,7 +215,8 @@ def test_the_catalogues_pair_comes_with_its_verdict(tmp_path: Path):
 
 def with_free(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this machine's main memory, without a GPU."""
-    monkeypatch.setattr("localspec.loading.fit.available_bytes", lambda: free)
+    for module in ("fit", "plan"):
+        monkeypatch.setattr(f"localspec.loading.{module}.available_bytes", lambda: free)
     monkeypatch.setattr("localspec.hub.plan.usable_gpu_bytes", lambda: None)
 
 
@@ -253,6 +254,20 @@ def test_a_drafter_that_nobody_asked_for_never_costs_the_target_its_place(
     assert plan.fit.chosen, "so the question is the usual one"
     assert (named.offer.name, named.fit and named.fit.word) == (drafter, wanted[1])
     assert (roomy.offer.name, roomy.fit and roomy.fit.drafter) == (drafter, drafter)
+
+
+def test_an_early_exit_that_nobody_asked_for_never_makes_the_target_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It has no weights, but the layers that it runs through stay in memory, and others may be read from disk."""
+    with_free(47_000_000, monkeypatch)
+    with FakeHub(guide(LAYERSKIP)) as hub:
+        plan = plan_of(hub, tmp_path, LAYERSKIP)
+    assert offer_words(plan.offer) == (
+        "none: early exit after layer 8 could draft, but the layers that it runs through do not fit"
+    )
+    assert plan.fit is not None
+    assert (plan.fit.word, plan.fit.chosen) == ("from disk", "int4")
 
 
 def test_a_catalogues_drafter_that_is_gone_is_none_with_the_reason(tmp_path: Path):
