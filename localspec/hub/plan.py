@@ -6,6 +6,7 @@ Reads headers and small files only. Decides nothing about the download itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -26,6 +27,8 @@ from localspec.models.catalog import Catalog
 from localspec.models.named_templates import COMPLETION, OWN
 
 Report = Callable[[Progress], None]
+MOST_TRIED = 4  # headers of a GGUF repository, each of a megabyte or more
+UNKNOWN = FitReport(name="", device="cpu", context=0, free_bytes=0, formats=(), chosen="", word="")
 ALONE = OfferedDrafter(DraftOffer("none"))
 SPOILS = "{} could draft, but both do not fit"
 SPOILS_LAYERS = "{} could draft, but the layers that it runs through do not fit"
@@ -98,12 +101,11 @@ def asked_of_plan(drafter: OfferedDrafter, options: WeightOptions) -> PlanReques
 
 def variant_fits(seen: Seen, options: WeightOptions) -> tuple[FitReport, ...]:
     """The fit of each model in a GGUF repository. They are of one architecture, and are converted to the same formats
-    while they are loaded, so the header of the smallest one is enough; its name and size are each one's own."""
+    while they are loaded, so the header of the smallest that can be read is enough; its name and size are each one's
+    own. Where none of the smallest can be, there are names and sizes alone."""
     known = variants(seen.all_files)
-    first = inspect(seen, next(iter(known.values())).parts)
-    fit = fit_of(first, ALONE, options)
-    if fit is None:
-        return ()
+    tried = (fit_of(inspect(seen, one.parts), ALONE, options) for one in islice(known.values(), MOST_TRIED))
+    fit = next(filter(None, tried), UNKNOWN)
     return tuple(msgspec.structs.replace(fit, name=label, num_bytes=one.num_bytes) for label, one in known.items())
 
 

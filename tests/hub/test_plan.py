@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from localspec.cli.download.preview import next_words
 from localspec.core import paths
 from localspec.core.disk import SPARE_BYTES
 from localspec.core.errors import AccessDenied, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
@@ -42,6 +43,7 @@ from tests.support.hub_clients import (
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("online")]
 LAYERSKIP = "facebook/layerskip-llama2-7B"
+NO_MODELS: dict[str, bytes | Path] = {"m-Q2_K.gguf": b"GGUF" + bytes(60), "m-Q3_K.gguf": b"GGUF" + bytes(70)}
 PAIR = ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct")
 
 
@@ -368,6 +370,26 @@ def test_a_gguf_target_is_compared_by_the_tokenizer_in_its_header(tmp_path: Path
         none = plan_of(hub, tmp_path / "scratch", "org/Guide-GGUF")
     assert (plan.offer.kind, plan.offer.name) == ("model", "org/Guide-draft")
     assert (none.offer.kind, none.drafter) == ("none", None)
+
+
+@pytest.mark.parametrize("smallest", ["m.imatrix.gguf", "broken-Q2_K.gguf"])
+def test_a_gguf_file_that_is_no_model_hides_no_other(smallest: str, tmp_path: Path):
+    """Quantisers publish what they measured, too; and a file may be broken."""
+    from tests.support.gguf_files import save_pair
+
+    files: dict[str, bytes | Path] = {
+        "m-Q4_0.gguf": save_pair(tmp_path / "first")[0],
+        "m-Q4_1.gguf": save_pair(tmp_path / "second", num_hidden_layers=4)[0],
+        smallest: b"GGUF" + bytes(60),
+    }
+    with FakeHub(FakeRepository("org/m-GGUF", files), FakeRepository("org/none-GGUF", NO_MODELS)) as hub:
+        plan = plan_of(hub, tmp_path / "scratch", "org/m-GGUF")
+        none = plan_of(hub, tmp_path / "scratch", "org/none-GGUF")
+    listed = [one.name for one in plan.variants]
+    assert listed == (["Q4_0", "Q4_1"] if "imatrix" in smallest else ["Q2_K", "Q4_0", "Q4_1"])
+    assert {one.word for one in plan.variants} == {"fits"}
+    assert [(one.name, one.word, one.num_bytes) for one in none.variants] == [("Q2_K", "", 64), ("Q3_K", "", 74)]
+    assert next_words("org/none-GGUF", none).endswith("Choose one: localspec pull org/none-GGUF:Q2_K")
 
 
 def test_behind_a_closed_gate_no_drafter_is_looked_for(tmp_path: Path):
