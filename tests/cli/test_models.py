@@ -567,6 +567,25 @@ def test_without_a_drafter_pair_lists_what_is_here_or_on_the_hub(localspec: Prog
     assert hub.asked == [AskPair(PairRequest("maker/tiny", hub=True))]
 
 
+@pytest.mark.usefixtures("fetched")
+@pytest.mark.parametrize(
+    ("target", "words"), [("maker/tiny", "tiny"), ("org/Second-7B-Chat", "Second"), ("guide", "guide")]
+)
+def test_where_a_search_by_name_finds_none_it_says_what_was_searched(
+    target: str, words: str, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """Another of the hub may draft for it all the same."""
+    no = PairVerdict(target, "maker/mini", False, "untranslatable", "tokenizers differ")
+    for found in ((), (DrafterCandidate("maker/mini", GB, False, no), DrafterCandidate("maker/micro", 0, False))):
+        ScriptedHub({AskPair: [[PairFound(found)]]}).install(monkeypatch)
+        code, _, err = localspec("pair", target, "--hub")
+        assert (code, " ".join(err.split())) == (
+            6,
+            f"The hub was searched for small models named like '{words}', and none that was compared can draft for"
+            f" {target}. Try any other: localspec pair {target} ORG/NAME",
+        )
+
+
 def test_write_makes_the_pair_the_models_own(localspec: Program, fetched: Path):
     draft = str(GUIDE / "draft")
     code, _, err = localspec("pair", "guide", draft, "--write")
