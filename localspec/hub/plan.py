@@ -20,7 +20,7 @@ from localspec.hub.records import DraftOffer, Progress, PullPlan, PullRequest
 from localspec.hub.repository import Inspected, Seen, files_of, inspect, record, see
 from localspec.hub.selection import variants
 from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
-from localspec.loading.plan import costs_its_place
+from localspec.loading.plan import drafter_hinders
 from localspec.loading.plan_request import PlanRequest
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
@@ -65,7 +65,7 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
 def that_fits_too(target: Inspected, drafter: OfferedDrafter, options: WeightOptions) -> OfferedDrafter:
     """The drafter that was found unasked; none, with the reason, where it takes the memory that the target needs to be
     loaded, or to be loaded whole."""
-    if target.snapshot is None or not costs_its_place(target.snapshot, asked_of_plan(drafter, options)):
+    if target.snapshot is None or not drafter_hinders(target.snapshot, asked_of_plan(drafter, options)):
         return drafter
     name, why = drafter.offer.name, SPOILS_LAYERS if drafter.offer.exit_layer else SPOILS
     return OfferedDrafter(DraftOffer("none", name=name, detail=why.format(name)))

@@ -162,14 +162,14 @@ def drafter_footprint(request: PlanRequest, target: WeightFormat) -> Footprint |
     return footprint(request.drafter, plan.weight_format, plan.context, keep_head=keep_head, parallel=parallel)
 
 
-def costs_its_place(snapshot: Snapshot, request: PlanRequest, *, held_bytes: int = 0) -> bool:
+def drafter_hinders(snapshot: Snapshot, request: PlanRequest, *, held_bytes: int = 0) -> bool:
     """Whether the target is too large with its drafter, or has layers offloaded, and alone it is not."""
     both, alone = (slowness(snapshot, one, held_bytes) for one in (request, request.alone))
     return both > alone
 
 
 def slowness(snapshot: Snapshot, request: PlanRequest, held_bytes: int) -> int:
-    """Of the best plan that fits: 0 with all layers in memory, 1 with offloaded ones; 2 where none fits."""
+    """0 where the best plan that fits has all layers in memory, 1 with offloaded ones; 2 where none fits."""
     try:
         return int(make_plan(snapshot, request, held_bytes=held_bytes).resident is not None)
     except DoesNotFit:
