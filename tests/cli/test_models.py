@@ -111,6 +111,9 @@ def test_ls_counts_the_versions_that_it_does_not_list_and_rm_frees_them(fetched:
     )
     assert line in localspec("ls")[1].splitlines()
     assert "not listed" not in localspec("ls", "--unfinished")[1]
+    found = {one["name"]: one["unlisted"] for one in json.loads(localspec("ls", "--json")[1])}
+    assert found["mine"] == {"repo": "maker/tiny", "commits": ["a" * 40, "b" * 40], "num_bytes": 2 * size}
+    assert found["guide"] is None
     for commit in ("a", "b"):
         code, _, err = localspec("rm", f"maker/tiny@{commit * 40}", "--yes")
         assert (code, "Delete the whole repository: localspec rm maker/tiny" in err) == (2, True)

@@ -529,6 +529,23 @@ async def test_what_another_program_adds_to_a_repository_that_is_here_is_listed(
         await stage.sees("org/cached:Q4_1", "On disk 3")
 
 
+async def test_versions_that_no_row_has_are_counted_below_the_list(monkeypatch: pytest.MonkeyPatch):
+    """A model that was pulled by a commit alone took its bytes unseen; one whose version has a row is not counted."""
+    monkeypatch.setattr(models_screen, "LOOK_SECONDS", 0.05)
+    linked("org/cached", "model.safetensors")
+    async with models() as stage:
+        await stage.until(lambda: screen(stage).here is not None)
+        assert "pulled as" not in stage.seen
+        folder = hub_cache.kept("org/pinned") / "snapshots" / ("e" * 40)
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(bytes(5_000_000))
+        await stage.sees(
+            "1 version pulled as ORG/NAME@REV, of org/pinned, is not listed and takes 5 MB.", "localspec rm org/pinned"
+        )
+        shutil.rmtree(hub_cache.kept("org/pinned"))
+        await stage.until(lambda: "pulled as" not in stage.seen)
+
+
 async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(monkeypatch: pytest.MonkeyPatch):
     """HF_HUB_OFFLINE asks nothing; a hub out of reach is a sentence. What another program fetches comes by itself."""
     no_route = PullError("There is no route to the hub.", hint="Check the connection.")

@@ -136,6 +136,20 @@ class ModelsScreen(DismissedOnce, Screen[ModelPick | None]):
     def count(self) -> None:
         self.strip.counts = TabCounts(len(self.disk.models), len(self.library.downloads.queue.unfinished))
 
+    @on(OnDisk.Listed)
+    def look_at_unlisted(self) -> None:
+        """Show what versions take that the list does not have."""
+        if self.disk.is_complete:
+            listed = frozenset((one.origin.repo, one.origin.commit) for one in self.disk.models)
+            read = partial(self.read_unlisted, listed)
+            self.run_worker(read, thread=True, exit_on_error=False, exclusive=True, group="unlisted")
+
+    def read_unlisted(self, listed: frozenset[tuple[str, str]]) -> None:
+        """Runs in a thread."""
+        worker, words = get_current_worker(), self.library.unlisted_words(listed)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self.disk.show_unlisted, words)
+
     def look_at_free(self) -> None:
         """Show what memory and disk are free now, and what is left over."""
         self.run_worker(self.read_free, thread=True, exit_on_error=False, exclusive=True, group="free")
