@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, repeat
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from localspec import load
 from localspec.cli.download.preview import next_words
 from localspec.core import paths
 from localspec.core.disk import SPARE_BYTES
@@ -537,6 +539,57 @@ def test_what_could_not_be_loaded_is_said_with_the_loaders_sentence(tmp_path: Pa
     assert sentence in plan.unloadable
     assert str(tmp_path) not in plan.unloadable
     assert (plan.fit, plan.offer.kind) == (None, "none")
+
+
+def other_tensors(change: Callable[[dict[str, Any]], object]) -> FakeRepository:
+    """The guide's draft model with other tensors."""
+    from safetensors.torch import load, save
+
+    tensors = load((GUIDE / "draft" / "model.safetensors").read_bytes())
+    change(tensors)
+    return FakeRepository("org/bad", {**guide_draft().files, "model.safetensors": save(tensors)})
+
+
+def without_bodies(tensors: dict[str, Any]) -> None:
+    for name in list(tensors):
+        tensors[name.removeprefix("model.")] = tensors.pop(name)
+
+
+UP, NORM = "model.layers.3.mlp.up_proj.weight", "model.norm.weight"
+OTHER_TENSORS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "one is missing": (lambda found: found.pop(UP), f"The checkpoint has no tensor '{UP}'."),
+    "one is too short": (
+        lambda found: found.update({NORM: found[NORM][:64]}),
+        f"The checkpoint's '{NORM}' is (64,), and its config says (128,).",
+    ),
+    "one is too many": (
+        lambda found: found.update({f"{UP}.lora": found[NORM] + 1}),
+        f"The checkpoint has a tensor that its config does not explain: '{UP}.lora'.",
+    ),
+    "a layer is missing": (
+        lambda found: [found.pop(name) for name in list(found) if ".layers.3." in name],
+        "The config says num_hidden_layers = 4, and the checkpoint has 3.",
+    ),
+    "it makes embeddings": (without_bodies, "This is an embedding model and writes no text"),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_TENSORS)
+def test_tensors_that_are_not_the_configurations_are_said_before_a_download(what: str, tmp_path: Path):
+    """Gigabytes came, and the loader said to download them again; which is what it says now of a folder."""
+    change, sentence = OTHER_TENSORS[what]
+    with FakeHub(bad := other_tensors(change)) as hub:
+        plan = plan_of(hub, tmp_path / "scratch", "org/bad")
+        assert hub.weight_bytes <= 100_000, "headers"
+    assert plan.unloadable.startswith(sentence)
+    assert plan.unloadable.endswith("Choose another copy of the model.")
+    assert "ownload" not in plan.unloadable
+    (folder := tmp_path / "bad").mkdir()
+    for path, content in bad.files.items():
+        (folder / path).write_bytes(content.read_bytes() if isinstance(content, Path) else content)
+    with pytest.raises(CheckpointError) as refused:
+        load(str(folder))
+    assert refused.value.message.startswith(sentence)
 
 
 REFUSED = {
