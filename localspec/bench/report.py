@@ -1,4 +1,4 @@
-"""Medians with spread of what was measured, as Markdown, JSON or CSV.
+"""Medians of what was measured with their 95 % intervals, as Markdown, JSON or CSV.
 
 Speed is tokens of a whole answer over its time, prompt included; a speed-up is the ratio to plain decoding on the same
 prompt in the same repeat. Knows nothing about how the runs were made.
@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import comb
 from statistics import median
 from typing import Any  # Any: JSON
 
 from localspec.bench.tables import csv_text, markdown, percent, plus_minus
 from localspec.core.events import Stats
-from localspec.runtime.bench_table import bench_table, conclusion
+from localspec.runtime.bench_table import bench_table, conclusion, which_counts
 
 PLAIN = "plain"
 OURS = "localspec"
+CONFIDENCE = 0.95
 ALL_COLUMNS = "All columns, and each kind of prompt: -o md"
 Key = tuple[int, int]
 """Prompt and repeat."""
@@ -50,7 +52,7 @@ class TimedRun:
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One way's medians; `_spread` is the median absolute deviation. No figures where it failed.
+    """One way's medians; `_spread` is half the median's 95 % interval. No figures where it failed.
 
     `speedup`: over the first row; `times_own_plain`: over the same engine's plain in the same format; `times_theirs`:
     over the same kind of another engine, in the same format where there is one, else in its fastest. `same`: answers
@@ -196,14 +198,19 @@ class BenchReport:
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())
         return f"{self.model} · {self.quant} · greedy · {self.max_tokens} tokens · {repeats}\n{machine}"
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes, and last which column counts where two do not fit together; "" where all do."""
+        return *self.notes, which_counts(self.rows())
+
     def to_markdown(self) -> str:
         by_kind = [markdown(kind_table(rows))] if (rows := self.kind_rows()) else []
-        return "\n\n".join([self.head, markdown(table(self.rows())), *by_kind, *self.notes])
+        return "\n\n".join([self.head, markdown(table(self.rows())), *by_kind, *filter(None, self.remarks)])
 
     def to_text(self) -> str:
         """Text for a terminal of 80 columns: what matters most, and last what follows from it."""
         ours = [self.row(way) for way in self.runs if way.engine == OURS and way not in self.failed]
-        below = filter(None, (*self.notes, ALL_COLUMNS, conclusion(ours)))
+        below = filter(None, (*self.remarks, ALL_COLUMNS, conclusion(ours)))
         return "\n\n".join([self.head, bench_table(self.rows()), "\n".join(below)])
 
     def to_json(self) -> str:
@@ -216,14 +223,26 @@ class BenchReport:
         return csv_text([{"model": self.model, **asdict(row)} for row in self.rows()])
 
 
-def spread(values: Sequence[float]) -> float:
-    """Median absolute deviation."""
-    centre = median(values)
-    return median(abs(value - centre) for value in values)
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the median by order statistics, whatever the distribution: from the kth lowest to the kth
+    highest value, interpolated to the next ones (Hettmansperger and Sheather, "Confidence intervals based on
+    interpolated order statistics", Statistics & Probability Letters 4, 1986). None of fewer than six values: even the
+    lowest and the highest of those are less sure."""
+    ordered, count = sorted(values), len(values)
+    sure = [1 - sum(comb(count, below) for below in range(k)) / 2 ** (count - 1) for k in range(count // 2 + 1)]
+    k = sum(one >= CONFIDENCE for one in sure) - 1
+    if k < 1:
+        return None
+    share = (sure[k] - CONFIDENCE) / (sure[k] - sure[k + 1])
+    inwards = (count - k) * share / (k + (count - 2 * k) * share)
+    low = ordered[k - 1] + inwards * (ordered[k] - ordered[k - 1])
+    return low, ordered[-k] - inwards * (ordered[-k] - ordered[-k - 1])
 
 
-def middle(values: Sequence[float]) -> tuple[float, float]:
-    return median(values), spread(values)
+def middle(values: Sequence[float]) -> tuple[float, float | None]:
+    """The median, and half its interval."""
+    found = interval(values)
+    return median(values), None if found is None else (found[1] - found[0]) / 2
 
 
 def lead(runs: dict[Key, TimedRun], others: dict[Key, TimedRun] | None) -> tuple[float | None, float | None]:

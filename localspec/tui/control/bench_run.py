@@ -13,7 +13,7 @@ from localspec.core.errors import EngineError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
-from localspec.runtime.bench_table import bench_table, conclusion
+from localspec.runtime.bench_table import bench_table, conclusion, which_counts
 from localspec.tui.panels.stats_line import loading_words
 
 TOKENS, REPEATS = 64, 1  # a look, in the middle of a chat; the command measures longer
@@ -118,5 +118,5 @@ def progress(event: Loading, ends: str) -> str:
 
 def as_text(found: Measured) -> str:
     title = f"{one_line(found.model)} · {one_line(found.quant)} · greedy · {TOKENS} tokens an answer"
-    below = (*found.notes, conclusion(found.rows))
+    below = (*found.notes, which_counts(found.rows), conclusion(found.rows))
     return "\n".join([title, bench_table(found.rows), *map(one_line, filter(None, below))])
