@@ -99,7 +99,7 @@ class BenchReport:
     """All runs of a measurement, by way and (prompt, repeat); the first way is plain decoding.
 
     `failed` names those that went on without their drafter, `faults` those that did not go on, and why; `notes` are
-    sentences for the reader. `kinds`: the kind of each prompt.
+    sentences for the reader, and `to_try` commands. `kinds`: the kind of each prompt.
     """
 
     model: str
@@ -112,6 +112,7 @@ class BenchReport:
     faults: dict[Way, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    to_try: tuple[str, ...] = ()
 
     def rows(self) -> list[BenchRow]:
         fallen = [
@@ -200,8 +201,8 @@ class BenchReport:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """The notes, and last which column counts where two do not fit together; "" where all do."""
-        return *self.notes, which_counts(self.rows())
+        """The notes and commands, and last which column counts where two do not fit together; "" where all do."""
+        return *self.notes, *(f"Try: {command}" for command in self.to_try), which_counts(self.rows())
 
     def to_markdown(self) -> str:
         by_kind = [markdown(kind_table(rows))] if (rows := self.kind_rows()) else []
@@ -217,7 +218,7 @@ class BenchReport:
         fields = {"model": self.model, "quant": self.quant, "max_tokens": self.max_tokens, "repeats": self.repeats}
         everything: dict[str, Any] = {**fields, "machine": self.machine, "rows": [asdict(row) for row in self.rows()]}
         by_kind = [asdict(row) for row in self.kind_rows()]
-        return json.dumps({**everything, "kinds": by_kind, "notes": self.notes}, indent=1)
+        return json.dumps({**everything, "kinds": by_kind, "notes": self.notes, "try": self.to_try}, indent=1)
 
     def to_csv(self) -> str:
         return csv_text([{"model": self.model, **asdict(row)} for row in self.rows()])

@@ -366,10 +366,13 @@ def test_a_model_without_a_known_draft_model_is_measured_with_look_up_and_told_h
     assert made.rows()[1].same == "2/2"
     assert warned == []
     key = folder / "tiny"
-    *_, note = made.to_markdown().splitlines()
-    assert note == (
-        f"No draft model is known for tiny. Try: localspec bench {key} --sweep exit-layer, localspec pair {key} --hub"
-    )
+    told = [
+        "No draft model is known for tiny.",
+        f"Try: localspec bench {key} --sweep exit-layer",
+        f"Try: localspec pair {key} --hub",
+    ]
+    assert [line for line in made.to_markdown().splitlines() if line][-3:] == told
+    assert "\n".join(told) in made.to_text(), "a command is on a line of its own"
 
 
 @pytest.mark.usefixtures("verified")
