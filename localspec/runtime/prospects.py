@@ -68,7 +68,9 @@ def early_exits(entry: Entry, target: Snapshot) -> Iterator[Prospect]:
     if layers > 1:
         layer = known or max(layers // 4, 1)
         detail = TRAINED if known else UNTRAINED
-        yield beside_lookup(f"{EARLY_EXIT.name}:{layer}", EARLY_EXIT.label(str(layer)), detail, suits=known is not None)
+        yield beside_lookup(
+            f"{EARLY_EXIT.name}:{layer}", EARLY_EXIT.summary(str(layer)), detail, suits=known is not None
+        )
 
 
 def absent(entry: Entry, catalog: Catalog) -> Iterator[Prospect]:

@@ -54,7 +54,7 @@ def drafter(spec: SpecCard) -> str:
 def own_name(spec: SpecCard) -> str:
     """The name without a look-up; beside one a model is named as a draft model."""
     if spec.kind == EARLY_EXIT.name and spec.exit_layer:
-        return f"layers 1–{spec.exit_layer}" if spec.exit_layer > 1 else "layer 1"
+        return EARLY_EXIT.summary(str(spec.exit_layer))
     return MODEL.label(spec.name) if spec.kind == MODEL.name and spec.lookup else spec.name or spec.kind
 
 
