@@ -96,7 +96,7 @@ COMMANDS = {
         Command("branch", "go on from the last answer on another branch", lambda chat, _: chat.branches.branch()),
         Command(
             "copy",
-            "copy the last answer, its code or the whole chat",
+            "copy the last answer, its last block of code or the whole chat",
             lambda chat, typed: chat.copies.copy(typed),
             "[code|all]",
             choices=("code", "all"),
