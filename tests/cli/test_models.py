@@ -74,7 +74,7 @@ def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
     assert (code, err) == (0, "")
     head, guide, tiny = out.splitlines()
     assert head.split() == ["NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST", "USED"]
-    assert re.match(r"guide +bf16 +16 MB +fits +early exit after layer 2 +apache-2\.0 +–", guide)
+    assert re.match(r"guide +bf16 +16 MB +fits +layers 1–2 +apache-2\.0 +–", guide)
     assert re.match(r"maker/tiny +fp32 .* fits +look-up +cc-by-nc-4\.0, non-commercial +–", tiny)
 
 

@@ -120,6 +120,16 @@ def a_hub(**scripts: Any) -> dict[Any, Any]:
     return usual | {globals()[name]: script for name, script in scripts.items()}
 
 
+async def test_beside_the_drafters_the_last_line_names_no_key_of_the_models():
+    async with models() as stage:
+        await stage.sees("Tab drafters", "x delete", "v verify")
+        await stage.pilot.press("tab")
+        await stage.sees("Enter loads the model with this drafter · Tab models · Esc closes")
+        assert "x delete" not in stage.seen
+        await stage.pilot.press("tab")
+        await stage.sees("Tab drafters", "x delete", "v verify")
+
+
 async def test_d_adds_only_a_drafter_whose_tokens_were_compared(monkeypatch: pytest.MonkeyPatch):
     """As Enter does."""
     hub = PacedHub(a_hub(AskPair=[[PairFound((DrafterCandidate("org/unread", GB, False),))]])).install(monkeypatch)

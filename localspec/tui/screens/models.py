@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 FREE_SECONDS = 3.0  # between two looks at what memory and disk are free: other programs take some, too
 LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: another program may fetch, too
 Contents = dict[str, frozenset[tuple[str, int]]]
-KEYS: dict[Tab | Literal["words"], str] = {
+KEYS: dict[Tab | Literal["drafts", "words"], str] = {
     "disk": "Enter loads · Tab drafters · {disk.formats} formats · {models.close} closes · {disk.delete} delete "
     "· {disk.verify} verify",
+    "drafts": "Enter loads the model with this drafter · Tab models · {models.close} closes",
     "words": "Enter searches · Tab ↓ list · {models.close} closes · in the list {models.disk} {models.downloads} "
     "other tabs",
     "hub": "Enter download · {hub.drafter} + drafter · {models.close} closes · {hub.licence} licence · {hub.page} page "
@@ -103,9 +104,13 @@ class ModelsScreen(DismissedOnce, Screen[ModelPick | None]):
         self.show_keys()
 
     def show_keys(self) -> None:
-        """The keys of the tab, or of the line that is written in."""
-        is_writing = self.strip.tab == "hub" and self.hub.words.has_focus
-        self.keys.update(Content(with_keys(self, KEYS["words" if is_writing else self.strip.tab])))
+        """The keys of the tab, or of its other list or the line that is written in."""
+        shown: Tab | Literal["drafts", "words"] = self.strip.tab
+        if shown == "hub" and self.hub.words.has_focus:
+            shown = "words"
+        elif shown == "disk" and self.disk.draft_list.has_focus:
+            shown = "drafts"
+        self.keys.update(Content(with_keys(self, KEYS[shown])))
 
     def action_turn(self, by: int) -> None:
         self.action_open(TABS[(TABS.index(self.strip.tab) + by) % len(TABS)])
