@@ -10,7 +10,6 @@ from typing import Any  # Any: cells
 
 from benchmarks.shapes.agreement import Writing
 from benchmarks.shapes.forwards import Times, Work
-from localspec.bench.report import spread
 from localspec.bench.tables import csv_text, markdown, percent, plus_minus
 
 Ratio = tuple[float, float]
@@ -163,6 +162,12 @@ class ShapeReport:
         """A line for every figure's row; cells that a row has not are empty."""
         found = [*map(asdict, self.forwards()), *map(asdict, self.texts())]
         return csv_text([{"shape": self.shape, **flat(row)} for row in found])
+
+
+def spread(values: Sequence[float]) -> float:
+    """Median absolute deviation."""
+    centre = median(values)
+    return median(abs(value - centre) for value in values)
 
 
 def ratio(values: Sequence[float]) -> Ratio:

@@ -6,6 +6,7 @@ plain in some answer or all, one with a `fault` not at all. Knows nothing about 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -105,7 +106,8 @@ def measure(  # noqa: PLR0913 - the words of the command line, and who hears
     runs = interleave(contenders, max_tokens, repeats, shares(tell, names(contenders)), texts)
     remarks = (*left_out, *refused, *notes(opened, load.draft, contenders))
     found = report(opened, contenders, runs, max_tokens, repeats, remarks)
-    return replace(found, kinds=tuple(prompt.kind for prompt in prompts))
+    to_try = commands(opened) if lacks_drafter(load.draft, contenders) else ()
+    return replace(found, kinds=tuple(prompt.kind for prompt in prompts), to_try=to_try)
 
 
 def report(
@@ -211,12 +213,22 @@ def notes(opened: OpenTarget, asked: AskedDraft, contenders: list[Contender]) ->
         from localspec.bench.transformers_peer import NOTE
 
         found.append(NOTE)
-    measured = {one.way.name for one in contenders if one.way.engine == OURS}
-    if asked == AUTO and measured > {PLAIN} and AUTO not in measured:
-        name, key = one_line(opened.entry.name), one_line(opened.entry.key)
-        exits = f"localspec bench {key} --sweep exit-layer, " if exit_layers(opened.snapshot) else ""
-        found.append(f"No draft model is known for {name}. Try: {exits}localspec pair {key} --hub")
+    if lacks_drafter(asked, contenders):
+        found.append(f"No draft model is known for {one_line(opened.entry.name)}.")
     return tuple(dict.fromkeys(found))
+
+
+def lacks_drafter(asked: AskedDraft, contenders: list[Contender]) -> bool:
+    """Whether look-up alone was there to draft."""
+    names = {one.way.name for one in contenders if one.way.engine == OURS}
+    return asked == AUTO and names > {PLAIN} and AUTO not in names
+
+
+def commands(opened: OpenTarget) -> tuple[str, ...]:
+    """Shell commands that may find a drafter."""
+    key = shlex.quote(one_line(opened.entry.key))
+    sweep = (f"localspec bench {key} --sweep exit-layer",) if exit_layers(opened.snapshot) else ()
+    return *sweep, f"localspec pair {key} --hub"
 
 
 def interleave(

@@ -1,4 +1,4 @@
-"""Medians with spread of what was measured, as Markdown, JSON or CSV.
+"""Medians of what was measured with their 95 % intervals, as Markdown, JSON or CSV.
 
 Speed is tokens of a whole answer over its time, prompt included; a speed-up is the ratio to plain decoding on the same
 prompt in the same repeat. Knows nothing about how the runs were made.
@@ -9,15 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from math import comb
 from statistics import median
 from typing import Any  # Any: JSON
 
 from localspec.bench.tables import csv_text, markdown, percent, plus_minus
 from localspec.core.events import Stats
-from localspec.runtime.bench_table import RowLength, bench_table, conclusion
+from localspec.runtime.bench_table import RowLength, bench_table, conclusion, which_counts
 
 PLAIN = "plain"
 OURS = "localspec"
+CONFIDENCE = 0.95
 ALL_COLUMNS = "All columns, and each kind of prompt: -o md"
 Key = tuple[int, int]
 """Prompt and repeat."""
@@ -50,7 +52,7 @@ class TimedRun:
 
 @dataclass(frozen=True, slots=True)
 class BenchRow:
-    """One way's medians; `_spread` is the median absolute deviation. No figures where it failed.
+    """One way's medians; `_spread` is half the median's 95 % interval. No figures where it failed.
 
     `speedup`: over the first row; `times_own_plain`: over the same engine's plain in the same format; `times_theirs`:
     over the same kind of another engine, in the same format where there is one, else in its fastest. `same`: answers
@@ -97,7 +99,7 @@ class BenchReport:
     """All runs of a measurement, by way and (prompt, repeat); the first way is plain decoding.
 
     `failed` names those that went on without their drafter, `faults` those that did not go on, and why; `notes` are
-    sentences for the reader. `kinds`: the kind of each prompt.
+    sentences for the reader, and `to_try` commands. `kinds`: the kind of each prompt.
     """
 
     model: str
@@ -110,6 +112,7 @@ class BenchReport:
     faults: dict[Way, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     kinds: tuple[str, ...] = ()
+    to_try: tuple[str, ...] = ()
 
     def rows(self) -> list[BenchRow]:
         fallen = [
@@ -196,14 +199,19 @@ class BenchReport:
         machine = " · ".join(f"{name} {value}" for name, value in self.machine.items())
         return f"{self.model} · {self.quant} · greedy · {self.max_tokens} tokens · {repeats}\n{machine}"
 
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes and commands, and last which column counts where two do not fit together; "" where all do."""
+        return *self.notes, *(f"Try: {command}" for command in self.to_try), which_counts(self.rows())
+
     def to_markdown(self) -> str:
         by_kind = [markdown(kind_table(rows))] if (rows := self.kind_rows()) else []
-        return "\n\n".join([self.head, markdown(table(self.rows())), *by_kind, *self.notes])
+        return "\n\n".join([self.head, markdown(table(self.rows())), *by_kind, *filter(None, self.remarks)])
 
     def to_text(self) -> str:
         """Text for a terminal of 80 columns: what matters most, and last what follows from it."""
         ours = [self.row(way) for way in self.runs if way.engine == OURS and way not in self.failed]
-        below = filter(None, (*self.notes, ALL_COLUMNS, conclusion(ours)))
+        below = filter(None, (*self.remarks, ALL_COLUMNS, conclusion(ours)))
         return "\n\n".join([self.head, bench_table(self.rows()), "\n".join(below)])
 
     def to_json(self) -> str:
@@ -214,7 +222,7 @@ class BenchReport:
             "rows": [fields_of(row) for row in self.rows()],
         }
         by_kind = [fields_of(row) for row in self.kind_rows()]
-        return json.dumps({**everything, "kinds": by_kind, "notes": self.notes}, indent=1)
+        return json.dumps({**everything, "kinds": by_kind, "notes": self.notes, "try": self.to_try}, indent=1)
 
     def to_csv(self) -> str:
         return csv_text([{"model": self.model, **fields_of(row)} for row in self.rows()])
@@ -225,14 +233,26 @@ def fields_of(row: BenchRow | KindRow) -> dict[str, Any]:
     return {**asdict(row), "k": str(row.k)}
 
 
-def spread(values: Sequence[float]) -> float:
-    """Median absolute deviation."""
-    centre = median(values)
-    return median(abs(value - centre) for value in values)
+def interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The 95 % interval of the median by order statistics, whatever the distribution: from the kth lowest to the kth
+    highest value, interpolated to the next ones (Hettmansperger and Sheather, "Confidence intervals based on
+    interpolated order statistics", Statistics & Probability Letters 4, 1986). None of fewer than six values: even the
+    lowest and the highest of those are less sure."""
+    ordered, count = sorted(values), len(values)
+    sure = [1 - sum(comb(count, below) for below in range(k)) / 2 ** (count - 1) for k in range(count // 2 + 1)]
+    k = sum(one >= CONFIDENCE for one in sure) - 1
+    if k < 1:
+        return None
+    share = (sure[k] - CONFIDENCE) / (sure[k] - sure[k + 1])
+    inwards = (count - k) * share / (k + (count - 2 * k) * share)
+    low = ordered[k - 1] + inwards * (ordered[k] - ordered[k - 1])
+    return low, ordered[-k] - inwards * (ordered[-k] - ordered[-k - 1])
 
 
-def middle(values: Sequence[float]) -> tuple[float, float]:
-    return median(values), spread(values)
+def middle(values: Sequence[float]) -> tuple[float, float | None]:
+    """The median, and half its interval."""
+    found = interval(values)
+    return median(values), None if found is None else (found[1] - found[0]) / 2
 
 
 def lead(runs: dict[Key, TimedRun], others: dict[Key, TimedRun] | None) -> tuple[float | None, float | None]:

@@ -24,8 +24,9 @@ def markdown(table: Sequence[Sequence[str]]) -> str:
 
 
 def plus_minus(value: float | None, deviation: float | None, digits: int = 2) -> str:
-    """A median and its deviation; a dash for what was not measured."""
-    return "–" if value is None else f"{value:.{digits}f} ± {deviation or 0:.{digits}f}"
+    """A median, and its deviation where that is known; a dash for what was not measured."""
+    around = "" if deviation is None else f" ± {deviation:.{digits}f}"
+    return "–" if value is None else f"{value:.{digits}f}{around}"
 
 
 def percent(share: float | None) -> str:

@@ -125,7 +125,7 @@ def export(chat: str, kind: Format, file: Path | None) -> None:
 @history.command()
 @click.argument("chats", nargs=-1, metavar="[ID]...", shell_complete=completions)
 @click.option("--all", "everything", is_flag=True, help="Delete every chat.")
-@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("-y", "--yes", is_flag=True, help="Delete without asking.")
 def rm(chats: tuple[str, ...], everything: bool, yes: bool) -> None:
     """Delete chats permanently (overwritten on disk)."""
     from localspec.cli import io

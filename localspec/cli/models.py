@@ -29,7 +29,7 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
     from localspec.hub.inventory import list_models
     from localspec.hub.older import older
     from localspec.hub.pulls import unfinished
-    from localspec.hub.unlisted import unlisted
+    from localspec.hub.unlisted import unlisted, unlisted_words
 
     started, found = unfinished(), () if only_unfinished else list_models()
     if as_json:
@@ -42,7 +42,7 @@ def ls(only_unfinished: bool, as_json: bool) -> None:
     if not only_unfinished and (superseded := [one for one in older() if one.num_bytes]):
         io.print_text(models_text.older_line(superseded))
     if not only_unfinished and (others := unlisted({(one.repo, one.commit) for one in found})):
-        io.print_fitted(models_text.unlisted_line(others))
+        io.print_fitted(unlisted_words(others))
     if only_unfinished and not started:
         io.print_note("Nothing is unfinished.")
 

@@ -16,7 +16,6 @@ from localspec.hub.older import Older
 from localspec.hub.plan_words import deleted_names, named_template
 from localspec.hub.pulls import Unfinished
 from localspec.hub.records import DeletePlan, DraftOffer, Licence
-from localspec.hub.unlisted import Unlisted
 from localspec.models.hub_cache import SHORT_COMMIT
 
 
@@ -47,16 +46,6 @@ def older_line(found: Sequence[Older]) -> str:
     names = ", ".join(one_line(one.repo) for one in found)
     total = size_words(sum(one.num_bytes for one in found))
     return f"Older versions of {names} take {total}. Free it: localspec rm --older"
-
-
-def unlisted_line(found: Sequence[Unlisted]) -> str:
-    """What versions take that the list does not have, and what deletes them."""
-    number, total = sum(len(one.commits) for one in found), size_words(sum(one.num_bytes for one in found))
-    names = ", ".join(one_line(one.repo) for one in found)
-    pulled = f"{count(number, 'version')} pulled as ORG/NAME@REV"
-    take = f"{'is' if number == 1 else 'are'} not listed and {'takes' if number == 1 else 'take'} {total}"
-    command = f"localspec rm {one_line(found[0].repo) if len(found) == 1 else 'ORG/NAME'}"
-    return f"{pulled}, of {names}, {take}. Delete all versions of a repository: {command}"
 
 
 def older_words(found: Older) -> str:

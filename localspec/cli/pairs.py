@@ -12,6 +12,7 @@ from localspec.cli.output import print_records
 from localspec.config.models_file import store_model
 from localspec.core import paths
 from localspec.core.errors import IncompatiblePair, NotDownloaded, UsageError
+from localspec.core.sanitize import one_line
 from localspec.engine.drafters.table import MODEL, names_row
 from localspec.engine.generic_arch import POSITIONS, named
 from localspec.hub.compatibility import here, pair
@@ -44,9 +45,21 @@ def judge(target: str, drafter: str, *, on_hub: bool, write: bool, as_json: bool
 
 def unpaired(target: str, drafter: str, *, on_hub: bool, what: str = "can draft for") -> int:
     if not drafter:
-        more = "" if on_hub else f" Look on the hub: localspec pair {target} --hub"
-        print_note(f"No model {'on the hub' if on_hub else 'on this machine'} {what} {target}.{more}")
+        print_note(none_of_the_hub(target, what) if on_hub else none_here(target, what))
     return IncompatiblePair.exit_code
+
+
+def none_here(target: str, what: str) -> str:
+    return f"No model on this machine {what} {target}. Look on the hub: localspec pair {target} --hub"
+
+
+def none_of_the_hub(target: str, what: str) -> str:
+    """What was searched: one page, by name, of which the first few are compared."""
+    from localspec.hub.candidates import searched_words  # imports what talks to the hub
+
+    words = searched_words(target, here(target, Catalog.load()))
+    searched = f"The hub was searched for small models named like '{one_line(words)}', and none that was compared"
+    return f"{searched} {what} {target}. Try any other: localspec pair {target} ORG/NAME"
 
 
 def write_pair(target: str, drafter: DrafterCandidate) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+CACHED_BYTES = 64 << 20  # less might be read from a processor's cache
 GROUPS = Path("/sys/fs/cgroup")
 MINE = Path("/proc/self/cgroup")  # its group in every hierarchy; in a container often "/", and GROUPS shows its own
 VERSIONS = (  # of control groups: controller, where its hierarchy begins, limit, usage, what of it would be dropped

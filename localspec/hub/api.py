@@ -11,6 +11,7 @@ from localspec.hub.process import ANSWER_SECONDS, HubProcess
 from localspec.hub.records import AskPull, Go, HubAnswer, Pulled, PullPlan, PullRequest
 from localspec.hub.refusals import refuse_licences, refuse_unready
 from localspec.hub.request import pull_request
+from localspec.runtime import known_pairs
 
 
 @checked
@@ -27,7 +28,10 @@ def pull_events(
             if isinstance(answer, PullPlan):
                 refuse_unready(answer)
                 refuse_licences(answer.repositories, accepted=accept_licence)
-                yield from hub.ask(Go())
+                for event in hub.ask(Go()):
+                    if isinstance(event, Pulled) and request.draft == "none" and not request.repairs:
+                        known_pairs.PULLED.remove(event.target.repo)  # an earlier pull may have brought one
+                    yield event
 
 
 @checked

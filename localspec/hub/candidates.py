@@ -30,12 +30,17 @@ def of_its_family(client: Client, target: Snapshot, name: str) -> list[SearchRow
     return [row for row in small if row.repo != repo]
 
 
-def repository_of(name: str, target: Snapshot) -> str:
+def searched_words(name: str, target: Snapshot | None) -> str:
+    """The words by which models of its family are searched. `target` None: it is a repository that is not here."""
+    return family(repository_of(name, target) or plain_name(name))
+
+
+def repository_of(name: str, target: Snapshot | None) -> str:
     """The repository of a model; "" for one that came from none."""
     try:
         return asked_repository(name)[0]
     except LocalspecError:
-        return hub_cache.fetched_from(target.folder)[0]
+        return hub_cache.fetched_from(target.folder)[0] if target else ""
 
 
 def plain_name(name: str) -> str:

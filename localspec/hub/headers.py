@@ -21,10 +21,12 @@ from typing import IO, Any, cast  # Any: a stranger's config.json
 from localspec.core.errors import CHOOSE_ANOTHER, FULL, CheckpointError, DoesNotFit, PullError
 from localspec.core.sanitize import one_line
 from localspec.core.whole_file import write_whole
+from localspec.engine.arch import Arch
 from localspec.engine.generic_arch import read_any
 from localspec.hub.client import Client
 from localspec.hub.records import RemoteFile
-from localspec.hub.selection import BESIDE, GGUF, weights_of
+from localspec.hub.selection import BESIDE, ELSE, GGUF, weights_of
+from localspec.loading.tensor_names import check_tensors
 from localspec.models.bounds import MAX_TEMPLATE_BYTES
 from localspec.models.checkpoint import (
     MAX_CONFIG_BYTES,
@@ -120,6 +122,7 @@ def open_headers(remote: RemoteRepo, chosen: Sequence[RemoteFile], heard: Heard 
         is_file = first.lower().endswith(GGUF)
         snapshot = open_snapshot(remote.folder / first if is_file else remote.folder, remote.repo)
         stored_format(refused_or(snapshot.config))
+        refuse_other_tensors(snapshot)
         snapshot.read_tokenizer()
         return snapshot
 
@@ -128,6 +131,17 @@ def refused_or(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration; CheckpointError for a family that nothing here runs."""
     read_any(config)
     return config
+
+
+def refuse_other_tensors(snapshot: Snapshot) -> None:
+    """CheckpointError where the tensors are not those of the configuration. Of a family that transformers runs only
+    transformers knows which those are."""
+    arch = read_any(snapshot.config)
+    if isinstance(arch, Arch):
+        try:
+            check_tensors(snapshot, arch)
+        except CheckpointError as fault:
+            raise CheckpointError(fault.message, hint=ELSE) from fault
 
 
 def all_of(jobs: Sequence[Callable[[], object]], heard: Callable[[int], None]) -> None:

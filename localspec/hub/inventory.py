@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
+
 from localspec.core import paths
 from localspec.core.arguments import checked
 from localspec.core.errors import LocalspecError
@@ -21,6 +23,7 @@ from localspec.hub.card import licence_at, licence_text
 from localspec.hub.licences import read_licence
 from localspec.hub.older import Older, older_of
 from localspec.hub.records import DraftOffer, Licence
+from localspec.hub.unlisted import Unlisted, unlisted
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog, Entry
 from localspec.models.checkpoint import open_snapshot
@@ -33,7 +36,8 @@ from localspec.runtime.local_models import ListedModel, known_pairs, last_used, 
 
 class LocalModel(Record, frozen=True):
     """A model that `name` loads. `repo` and `commit`: of one from the hub; `newer`: refs/main names another commit than
-    models.toml. `drafter`: who drafts by default; `last_used`: when a chat with it was, "" for never."""
+    models.toml. `drafter`: who drafts by default; `last_used`: when a chat with it was, "" for never. `unlisted`: other
+    versions of its repository, pulled as ORG/NAME@REV."""
 
     name: str
     path: str
@@ -47,13 +51,16 @@ class LocalModel(Record, frozen=True):
     last_used: str = ""
     loaded: bool = False
     newer: bool = False
+    unlisted: Unlisted | None = None
 
 
 @checked
 def list_models() -> tuple[LocalModel, ...]:
     """Every model on this machine, as `localspec ls` lists them."""
     catalog, used = Catalog.load(), last_used()
-    return tuple(described(one, catalog.resolve(one.name), catalog, used) for one in on_disk(catalog, ""))
+    found = [described(one, catalog.resolve(one.name), catalog, used) for one in on_disk(catalog, "")]
+    others = {one.repo: one for one in unlisted({(one.repo, one.commit) for one in found})}
+    return tuple(msgspec.structs.replace(one, unlisted=others.get(one.repo)) for one in found)
 
 
 def described(one: ListedModel, entry: Entry, catalog: Catalog, used: Mapping[str, str]) -> LocalModel:

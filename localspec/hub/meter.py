@@ -30,6 +30,15 @@ class Meter:
         self._first: float | None = None  # when the first byte came
         self._fastest = 0.0
 
+    @property
+    def total(self) -> int:
+        """The bytes of all repositories."""
+        return self._total
+
+    def on_disk(self, have: int) -> int:
+        """The bytes of all repositories that are on disk, with these of the one whose turn it is."""
+        return self._elsewhere + have
+
     def turn_to(self, repo: str, elsewhere: int) -> None:
         """Takes the bytes of this repository from now on; `elsewhere`: those of the others that are on disk."""
         self._repo, self._elsewhere, self._before = repo, elsewhere, self._arrived
@@ -43,7 +52,7 @@ class Meter:
     def progress(self, stage: Stage, have: int, file: str = "") -> Progress:
         """The event for these bytes of the repository on disk. Bytes that were thrown away leave the bar where it
         was."""
-        self._done = max(self._done, min(self._elsewhere + have, self._total))
+        self._done = max(self._done, min(self.on_disk(have), self._total))
         rate = self._rate()
         seconds = (self._total - self._done) / rate if rate else LONGEST_SECONDS
         return Progress(

@@ -6,6 +6,7 @@ Reads headers and small files only. Decides nothing about the download itself.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 
 import msgspec
@@ -18,15 +19,19 @@ from localspec.hub.drafter import AUTO, OfferedDrafter, drafter_for
 from localspec.hub.records import DraftOffer, Progress, PullPlan, PullRequest
 from localspec.hub.repository import Inspected, Seen, files_of, inspect, record, see
 from localspec.hub.selection import variants
-from localspec.loading.fit import TOO_LARGE, FitReport, fit_report, request_here, usable_gpu_bytes
+from localspec.loading.fit import FitReport, fit_report, request_here, usable_gpu_bytes
+from localspec.loading.plan import drafter_hinders
+from localspec.loading.plan_request import PlanRequest
 from localspec.models import hub_cache
 from localspec.models.catalog import Catalog
 from localspec.models.named_templates import COMPLETION, OWN
 
 Report = Callable[[Progress], None]
+MOST_TRIED = 4  # headers of a GGUF repository, each of a megabyte or more
+UNKNOWN = FitReport(name="", device="cpu", context=0, free_bytes=0, formats=(), chosen="", word="")
 ALONE = OfferedDrafter(DraftOffer("none"))
 SPOILS = "{} could draft, but both do not fit"
-SLOWER = ("from disk", TOO_LARGE)  # than a model that fits whole, in whatever format
+SPOILS_LAYERS = "{} could draft, but the layers that it runs through do not fit"
 
 
 def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Report = lambda _: None) -> PullPlan:
@@ -58,19 +63,12 @@ def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Repo
 
 
 def that_fits_too(target: Inspected, drafter: OfferedDrafter, options: WeightOptions) -> OfferedDrafter:
-    """The drafter that was found unasked; none, with the reason, where a second model takes the memory that the target
-    needs to be loaded, or to be loaded whole."""
-    if drafter.snapshot is None:
+    """The drafter that was found unasked; none, with the reason, where it takes the memory that the target needs to be
+    loaded, or to be loaded whole."""
+    if target.snapshot is None or not drafter_hinders(target.snapshot, asked_of_plan(drafter, options)):
         return drafter
-    alone, both = fit_of(target, ALONE, options), fit_of(target, drafter, options)
-    if alone is None or both is None or slowness(both) <= slowness(alone):
-        return drafter
-    name = drafter.offer.name
-    return OfferedDrafter(DraftOffer("none", name=name, detail=SPOILS.format(name)))
-
-
-def slowness(fit: FitReport) -> int:
-    return SLOWER.index(fit.word) + 1 if fit.word in SLOWER else 0
+    name, why = drafter.offer.name, SPOILS_LAYERS if drafter.offer.exit_layer else SPOILS
+    return OfferedDrafter(DraftOffer("none", name=name, detail=why.format(name)))
 
 
 def plan_of(target: Inspected, drafter: OfferedDrafter, fit: FitReport | None = None) -> PullPlan:
@@ -92,20 +90,22 @@ def fit_of(target: Inspected, drafter: OfferedDrafter, options: WeightOptions) -
     """The fit of a target with its drafter; None where no header may be read."""
     if target.snapshot is None:
         return None
-    request = request_here(
-        options, drafter=drafter.snapshot, min_resident=drafter.offer.exit_layer, gpu_bytes=usable_gpu_bytes()
-    )
-    return fit_report(target.snapshot, request)
+    return fit_report(target.snapshot, asked_of_plan(drafter, options))
+
+
+def asked_of_plan(drafter: OfferedDrafter, options: WeightOptions) -> PlanRequest:
+    """What loading a target with this drafter would ask of a plan."""
+    exit_layer, gpu_bytes = drafter.offer.exit_layer, usable_gpu_bytes()
+    return request_here(options, drafter=drafter.snapshot, min_resident=exit_layer, gpu_bytes=gpu_bytes)
 
 
 def variant_fits(seen: Seen, options: WeightOptions) -> tuple[FitReport, ...]:
     """The fit of each model in a GGUF repository. They are of one architecture, and are converted to the same formats
-    while they are loaded, so the header of the smallest one is enough; its name and size are each one's own."""
+    while they are loaded, so the header of the smallest that can be read is enough; its name and size are each one's
+    own. Where none of the smallest can be, there are names and sizes alone."""
     known = variants(seen.all_files)
-    first = inspect(seen, next(iter(known.values())).parts)
-    fit = fit_of(first, ALONE, options)
-    if fit is None:
-        return ()
+    tried = (fit_of(inspect(seen, one.parts), ALONE, options) for one in islice(known.values(), MOST_TRIED))
+    fit = next(filter(None, tried), UNKNOWN)
     return tuple(msgspec.structs.replace(fit, name=label, num_bytes=one.num_bytes) for label, one in known.items())
 
 

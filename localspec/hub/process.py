@@ -10,8 +10,8 @@ import os
 import selectors
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager, suppress
 from threading import Lock
 
 import msgspec
@@ -32,6 +32,7 @@ class HubProcess:
         self._silence = silence
         self._lock = Lock()
         self._child: subprocess.Popen[bytes] | None = None
+        self._read: subprocess.Popen[bytes] | None = None
 
     def ask(self, question: AnyAsk) -> Iterator[HubAnswer]:
         """The answers to a question, up to the last, or to a plan that waits for Go; a Failure is raised as the error
@@ -41,26 +42,35 @@ class HubProcess:
         with suppress(BrokenPipeError):
             child.stdin.write(msgspec.json.encode(question) + b"\n")
             child.stdin.flush()
-        for line in self._lines(child):
-            answer = ANSWERS.decode(line)
-            if isinstance(answer, Failure):
-                self.close()  # a silent hub may still hold its threads, and they their locks
-                raise error_of(answer.code, answer.message, hint=answer.hint)
-            yield answer
-            if isinstance(answer, LAST + PAUSES):
-                return
+        with closing(self._lines(child)) as lines:
+            for answer in map(ANSWERS.decode, lines):
+                if isinstance(answer, Failure):
+                    self._end(child)  # a silent hub may still hold its threads, and they their locks
+                    raise error_of(answer.code, answer.message, hint=answer.hint)
+                yield answer
+                if isinstance(answer, LAST + PAUSES):
+                    return
 
     def close(self) -> None:
         """End the child; what it has downloaded stays."""
         with self._lock:
-            child, self._child = self._child, None
+            child = self._child
         if child is not None:
-            child.kill()
-            child.wait()
-            for stream in (child.stdin, child.stdout):
-                if stream is not None:
-                    with suppress(OSError):
-                        stream.close()
+            self._end(child)
+
+    def _end(self, child: subprocess.Popen[bytes]) -> None:
+        """End this child, whichever is asked by now."""
+        with self._lock:
+            if child is self._child:
+                self._child = None
+        child.kill()
+        child.wait()
+        with self._lock:
+            unread = [] if child is self._read else [child.stdout]
+        for stream in (child.stdin, *unread):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
 
     def __enter__(self) -> HubProcess:
         return self
@@ -80,12 +90,12 @@ class HubProcess:
                 )
             return self._child
 
-    def _lines(self, child: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    def _lines(self, child: subprocess.Popen[bytes]) -> Generator[bytes, None, None]:
         """The child's lines until it ends; HubAway when none comes for `silence` seconds, PullError when it
         ended unasked."""
         assert child.stdout is not None
         kept = b""
-        with selectors.DefaultSelector() as ready:
+        with self._reading(child), selectors.DefaultSelector() as ready:
             ready.register(child.stdout, selectors.EVENT_READ)
             while ready.select(self._silence):
                 read = os.read(child.stdout.fileno(), 1 << 16)
@@ -93,5 +103,21 @@ class HubProcess:
                     raise PullError("The download's process ended.", hint="Repeat the command: progress is kept.")
                 *lines, kept = (kept + read).split(b"\n")
                 yield from lines
-        self.close()
+            self._end(child)
         raise HubAway(f"The hub stopped answering ({self._silence:g} s).", hint="Repeat the command to go on.")
+
+    @contextmanager
+    def _reading(self, child: subprocess.Popen[bytes]) -> Iterator[None]:
+        """Its answers stay open as long as they are read, though it is ended meanwhile: a selector is not woken by a
+        descriptor that another thread closes."""
+        assert child.stdout is not None
+        with self._lock:
+            self._read = child
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._read = None if self._read is child else self._read
+                is_ended = child is not self._child
+            if is_ended:
+                child.stdout.close()

@@ -24,6 +24,7 @@ from localspec.core.whole_file import write_whole
 from localspec.hub import blobs
 from localspec.hub.records import PullRequest, RemoteFile, Repository
 from localspec.models import hub_cache
+from localspec.models.gguf.quants import whole
 
 INTERRUPTED = "interrupted"
 FOREIGN = "begun by another program"
@@ -99,10 +100,13 @@ def finish(repository: Repository) -> None:
 
 
 def forget(repo: str) -> None:
-    """Deletes the notes of a repository, of every revision."""
+    """Deletes the notes of a repository, of every revision. Its drafter that is not complete is a download of its own
+    from now on: to go on with it does not fetch the target again."""
     for file, kept in notes():
         if kept.repo == repo:
             remove(file)
+        elif kept.request.repo == repo:
+            write(msgspec.structs.replace(kept, request=request_alone(kept)))
 
 
 def drop(request: PullRequest) -> None:
@@ -178,9 +182,19 @@ def remove(file: Path) -> None:
         file.unlink(missing_ok=True)
 
 
+def request_alone(kept: PullState) -> PullRequest:
+    """The request for a drafter without its target."""
+    variant = whole(gguf_of(kept)) if gguf_of(kept) else ""
+    return PullRequest(kept.repo, kept.revision, variant, draft="none", xet=kept.request.xet)
+
+
 def file_of(one: PullState | Repository) -> Path:
-    weights = (file.path for file in one.files if file.path.endswith(".gguf"))
-    return state_file(one.repo, one.revision, min(weights, default=""))
+    return state_file(one.repo, one.revision, gguf_of(one))
+
+
+def gguf_of(one: PullState | Repository) -> str:
+    """The first of the GGUF files that are one model; "" where it is none."""
+    return min((file.path for file in one.files if file.path.endswith(".gguf")), default="")
 
 
 def state_file(repo: str, revision: str = "", weights: str = "") -> Path:

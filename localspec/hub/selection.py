@@ -22,7 +22,7 @@ from localspec.models.safetensors_index import INDEX, PICKLES, SHARD, SINGLE, sh
 NEEDED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 BESIDE = (*NEEDED, "chat_template.jinja", "special_tokens_map.json")
 PAPERS = ("LICENSE*", "LICENCE*", "USE_POLICY*", "README.md")
-GGUF, PROJECTOR = ".gguf", "mmproj"
+GGUF, PROJECTOR, IMPORTANCES = ".gguf", "mmproj", "imatrix"
 ELSE = "Choose another copy of the model."
 MAX_FILES = 50_000
 MAX_FILE_BYTES = 1 << 44
@@ -121,11 +121,11 @@ class Variant:
 
 
 def models_in(files: Sequence[RemoteFile]) -> list[Variant]:
-    """The models of a GGUF repository, each with all its parts, smallest first. Projectors are none."""
+    """The models of a GGUF repository, each with all its parts, smallest first."""
     models: dict[str, list[RemoteFile]] = {}
     for file in files:
         path = PurePosixPath(file.path)
-        if path.suffix.lower() == GGUF and PROJECTOR not in path.name.lower():
+        if path.suffix.lower() == GGUF and not is_beside(path):
             part = SPLIT.fullmatch(path.name)
             models.setdefault(str(path.with_name(f"{part[1]}{GGUF}")) if part else file.path, []).append(file)
     found = []
@@ -133,6 +133,13 @@ def models_in(files: Sequence[RemoteFile]) -> list[Variant]:
         in_order = tuple(sorted(parts, key=lambda file: file.path))
         found.append(Variant(name, quant_of(name), in_order))
     return sorted(found, key=lambda one: one.num_bytes)
+
+
+def is_beside(path: PurePosixPath) -> bool:
+    """Whether a GGUF file is no model, by its name: a projector, or what a quantiser measured. A model may be named
+    after that, too, and then has its quantisation at the end."""
+    name = path.name.lower()
+    return PROJECTOR in name or (IMPORTANCES in name and not quant_of(path.name))
 
 
 def variants(files: Sequence[RemoteFile]) -> dict[str, Variant]:

@@ -126,8 +126,8 @@ class Transfer:
             raise HubAway(f"The hub stopped answering ({silence:g} s).", hint=hint)
 
     def _full(self) -> PullError:
-        """What is kept and what is missing where the disk is full."""
-        have, total = self._watch.have_bytes, self._repository.num_bytes
+        """What is kept and what is missing where the disk is full, of the target and its drafter."""
+        have, total = self._meter.on_disk(self._watch.have_bytes), self._meter.total
         others = sum(map(blobs.size, blobs.parts())) - sum(map(blobs.size, blobs.parts(self._repository.repo)))
         shown = f" (localspec ls --unfinished shows {size_words(others)} of others' parts)" if others else ""
         return PullError(

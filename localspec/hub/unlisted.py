@@ -5,9 +5,12 @@ Knows no network and not the hub's library, and does not say which of them are n
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from localspec.core.events import Record
+from localspec.core.sanitize import one_line
+from localspec.core.sizes import size_words
+from localspec.history.text.lists import count
 from localspec.hub import manifests, pulls
 from localspec.hub.older import commits_of, has_weights, only_used_by, referenced, snapshot
 from localspec.models import hub_cache
@@ -25,6 +28,18 @@ def unlisted(listed: Collection[tuple[str, str]]) -> tuple[Unlisted, ...]:
     """The versions of all repositories that have any. `listed`: repositories and commits of the models in the list."""
     found = ((repo, unlisted_commits(repo, listed)) for repo in hub_cache.folders())
     return tuple(Unlisted(repo, of, sum(only_used_by(repo, of).values())) for repo, of in found if of)
+
+
+def unlisted_words(found: Sequence[Unlisted]) -> str:
+    """What versions take that the list does not have, and what deletes them; "" for none."""
+    if not found:
+        return ""
+    number, total = sum(len(one.commits) for one in found), size_words(sum(one.num_bytes for one in found))
+    names = ", ".join(one_line(one.repo) for one in found)
+    pulled = f"{count(number, 'version')} pulled as ORG/NAME@REV"
+    take = f"{'is' if number == 1 else 'are'} not listed and {'takes' if number == 1 else 'take'} {total}"
+    command = f"localspec rm {one_line(found[0].repo) if len(found) == 1 else 'ORG/NAME'}"
+    return f"{pulled}, of {names}, {take}. Delete all versions of a repository: {command}"
 
 
 def unlisted_commits(repo: str, listed: Collection[tuple[str, str]]) -> tuple[str, ...]:

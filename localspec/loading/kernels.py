@@ -22,7 +22,7 @@ from localspec.engine.protocols import Resident
 from localspec.loading.plan import Plan, ways_out
 from localspec.loading.self_check.config import verify_config
 from localspec.loading.self_check.formats import STAND_IN, verify_format
-from localspec.loading.sources import refuse_other_layers
+from localspec.loading.tensor_names import check_tensors
 from localspec.loading.torch import load_torch, plan_words
 from localspec.models.checkpoint import Snapshot
 
@@ -52,7 +52,7 @@ def load_decoder(
             from localspec.loading.generic import load_generic  # it imports transformers, which takes seconds
 
             return (yield from load_generic(snapshot, arch, plan, stage=stage))
-        refuse_other_layers(snapshot.tensors, arch.num_layers)
+        check_tensors(snapshot, arch)
         load = KERNELS[plan.weight_format.kernel].load
         assert load is not None
         return (yield from load(snapshot, arch, plan, stage))

@@ -38,6 +38,7 @@ from localspec.models.checkpoint import Snapshot
 from localspec.models.prequantised.stored_format import stored_format
 
 SMALLER_MODEL = "a smaller model"
+WITHOUT = "--draft off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +162,20 @@ def drafter_footprint(request: PlanRequest, target: WeightFormat) -> Footprint |
     return footprint(request.drafter, plan.weight_format, plan.context, keep_head=keep_head, parallel=parallel)
 
 
+def drafter_hinders(snapshot: Snapshot, request: PlanRequest, *, held_bytes: int = 0) -> bool:
+    """Whether the target is too large with its drafter, or has layers offloaded, and alone it is not."""
+    both, alone = (slowness(snapshot, one, held_bytes) for one in (request, request.alone))
+    return both > alone
+
+
+def slowness(snapshot: Snapshot, request: PlanRequest, held_bytes: int) -> int:
+    """0 where the best plan that fits has all layers in memory, 1 with offloaded ones; 2 where none fits."""
+    try:
+        return int(make_plan(snapshot, request, held_bytes=held_bytes).resident is not None)
+    except DoesNotFit:
+        return 2
+
+
 def draft_plan(drafter: Snapshot, request: PlanRequest, target: WeightFormat) -> Plan:
     """The plan of a model that drafts for a target in this format: whole on the GPU where it fits there, else in the
     memory that the target is in."""
@@ -217,22 +232,32 @@ def too_large(snapshot: Snapshot, request: PlanRequest, free: int) -> DoesNotFit
         least = needs.offloaded(request.min_resident)
         if limit is None or least <= limit:
             return short_beside_gpu(snapshot, row, needs, free)
-        return DoesNotFit(
+        message = (
             f"Not enough memory for {snapshot.name} in {row}, even with {needs.layers - request.min_resident} of its"
-            f" {needs.layers} layers offloaded (needs {size_words(least)}, {has}).",
-            hint=f"Try {'a larger --max-memory' if limited else elsewhere(on_gpu)} or {less(request.least_parallel)}.",
+            f" {needs.layers} layers offloaded (needs {size_words(least)}, {has})."
         )
+        ways = [WITHOUT] if fits(snapshot, request.alone, free) else []
+        return DoesNotFit(message, hint=hint_of(ways, request, limited=limited))
     row = choices(snapshot, request)[-1]
     whole = size_words(needed(snapshot, request, row).whole)
     message = f"Not enough memory for {snapshot.name} in {row} (needs {whole}, {has})."
     ways = [way for way, other in others(request).items() if fits(snapshot, other, free)]
-    ways = ways or ["a larger --max-memory" if limited else elsewhere(on_gpu)]
-    return DoesNotFit(message, hint=f"Try {', '.join(ways)} or {less(request.least_parallel)}.")
+    return DoesNotFit(message, hint=hint_of(ways, request, limited=limited))
+
+
+def hint_of(ways: list[str], request: PlanRequest, *, limited: bool) -> str:
+    """What to try where nothing fits. `ways`: what would; `limited`: the memory is short because a limit was set."""
+    ways = ways or ["a larger --max-memory" if limited else elsewhere(request.device == "cuda")]
+    return f"Try {', '.join(ways)} or {less(request.least_parallel)}."
 
 
 def others(request: PlanRequest) -> dict[str, PlanRequest]:
     """What else could be asked for, by its flag."""
-    return {f"--quant {AUTO}": request.asking(weight_format=AUTO), "--device offload": request.asking(device="offload")}
+    return {
+        WITHOUT: request.alone,
+        f"--quant {AUTO}": request.asking(weight_format=AUTO),
+        "--device offload": request.asking(device="offload"),
+    }
 
 
 def fits(snapshot: Snapshot, request: PlanRequest, free: int) -> bool:

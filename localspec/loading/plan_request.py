@@ -70,6 +70,11 @@ class PlanRequest:
         """How many contexts there are at least."""
         return self.parallels[-1]
 
+    @property
+    def alone(self) -> PlanRequest:
+        """The same without a drafter."""
+        return replace(self, drafter=None, min_resident=1)
+
     def asking(self, **options: object) -> PlanRequest:
         """This request with other options."""
         return replace(self, options=msgspec.structs.replace(self.options, **options))

@@ -14,14 +14,13 @@ import torch
 
 from localspec.core import processor
 from localspec.core.events import Memory
-from localspec.core.main_memory import available_bytes
+from localspec.core.main_memory import CACHED_BYTES, available_bytes
 from localspec.engine.bandwidth import read_bandwidth
 from localspec.engine.memory import is_out_of_memory
 from localspec.engine.protocols import Resident
 from localspec.engine.shortlist import drafter_bytes
 
 SHARE = 4  # of what is free, at most that much is taken to measure with
-UNCACHED = 64 << 20  # bytes; less might be read from a cache
 TURNS = 3
 ROWS = 2  # in a turn, at least
 TURN_SECONDS = 0.01
@@ -97,7 +96,7 @@ def bandwidth_beside(num_bytes: int, device: str) -> float | None:
     """Bandwidth with these decoders loaded; None where memory is too short: the system would kill this process."""
     if device == "cpu":
         num_free = available_bytes() // SHARE
-        if num_free < min(num_bytes, UNCACHED):
+        if num_free < min(num_bytes, CACHED_BYTES):
             return None
         num_bytes = min(num_bytes, num_free)
     try:

@@ -8,25 +8,21 @@ from __future__ import annotations
 
 import math
 import os
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from localspec.core.errors import CHOOSE_ANOTHER, REPEAT, CheckpointError, EngineError
+from localspec.core.errors import REPEAT, CheckpointError, EngineError
+from localspec.loading.tensor_names import check_name, check_shape, refuse_unexplained
 from localspec.loading.unpacking.fields import SLAB_ELEMENTS
 from localspec.loading.unpacking.gguf import Dequantised
 from localspec.loading.unpacking.source import Unpacked
 from localspec.models.checkpoint import Snapshot
-from localspec.models.dtypes import LEFT_OVER
 from localspec.models.prequantised.weights import besides
 from localspec.models.safetensors_index import DTYPE_BITS, TensorInfo
-
-LAYER = re.compile(r"(?:model\.)?layers\.([0-9]{1,6})\.")
-BODY = "model."  # before a tensor's name, where there is a head beside it
 
 
 class TensorSource(Protocol):
@@ -145,7 +141,7 @@ class WeightReader:
     def whole(self, name: str) -> Tensor:
         """A tensor whose shape the config does not say."""
         if not self.has(name) or not self.source.shape(name):
-            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Download the model again.")
+            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint=REPEAT)
         return self.read(name, *self.source.shape(name))
 
     def rows(self, name: str, first: int, last: int, shape: tuple[int, ...]) -> Tensor:
@@ -163,34 +159,13 @@ class WeightReader:
 
     def refuse_unused(self, *, tied_head: bool) -> None:
         """Refuses a tensor that is never read: the config does not describe this model."""
-        extra = {name for name in self._names - self._used if not name.endswith(LEFT_OVER)}
-        extra -= {"lm_head.weight"} if tied_head else set()
-        if extra:
-            message = f"The checkpoint has a tensor that its config does not explain: '{min(extra)[:120]}'."
-            raise CheckpointError(message, hint=CHOOSE_ANOTHER)
+        refuse_unexplained(self._names - self._used, tied_head=tied_head)
 
     def check(self, name: str, shape: tuple[int, ...]) -> None:
         """Checks that a tensor exists and has this shape, and counts it as used."""
-        if (bare := name.removeprefix(BODY)) != name and bare in self._names:
-            message = f"This is an embedding model and writes no text: its tensors have names like '{bare}'."
-            raise CheckpointError(message, hint=CHOOSE_ANOTHER)
-        if name not in self._names:
-            raise CheckpointError(f"The checkpoint has no tensor '{name}'.", hint="Download the model again.")
-        stored = self.source.shape(name)
-        if stored != shape:
-            message = f"The checkpoint's '{name}' is {str(stored)[:40]}, and its config says {shape}."
-            raise CheckpointError(message, hint="Download the model again.")
+        check_name(name, self._names)
+        check_shape(name, self.source.shape(name), shape)
         self._used.add(name)
-
-
-def refuse_other_layers(names: Iterable[str], num_layers: int) -> None:
-    """Refuses, before any weight is read, a config whose number of layers is not the checkpoint's: it describes
-    another model."""
-    found = {int(layer[1]) for name in names if (layer := LAYER.match(name))}
-    there = max(found, default=-1) + 1
-    if found and there != num_layers:
-        message = f"The config says num_hidden_layers = {num_layers}, and the checkpoint has {there:,}."
-        raise CheckpointError(message, hint=REPEAT)
 
 
 def advise(file: int, at: int, num_bytes: int, *, soon: bool) -> None:

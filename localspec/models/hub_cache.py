@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from localspec.core.plain_file import read_small
@@ -102,6 +104,22 @@ def folders() -> list[str]:
     except OSError:
         return []
     return [repository(name) for name in names]
+
+
+def contents() -> dict[str, frozenset[tuple[str, int]]]:
+    """The files of all versions of each repository, and its references: by path, with when each was written. It differs
+    where anything was fetched, named or deleted."""
+    return {name: frozenset(written_in(kept(name))) for name in folders()}
+
+
+def written_in(folder: Path) -> Iterator[tuple[str, int]]:
+    """The files of a repository's versions and its references, without its blobs."""
+    for part in ("snapshots", "refs"):
+        for at, _, names in os.walk(folder / part):
+            for name in names:
+                with suppress(OSError):
+                    path = os.path.join(at, name)
+                    yield path, os.lstat(path).st_mtime_ns
 
 
 def repositories() -> list[str]:

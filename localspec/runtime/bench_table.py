@@ -16,6 +16,7 @@ LEAST_NAME = 12
 PLAIN, AUTO = "plain", "auto"  # names of rows
 RowLength = DraftLength | Literal["its own"]
 """A row's draft length; "its own": as another engine decides."""
+SHOWN = 0.005  # of a speed-up, half the last digit
 
 
 class MeasuredRow(Protocol):
@@ -59,17 +60,40 @@ def line(row: MeasuredRow) -> tuple[str, ...]:
 
 
 def times(row: MeasuredRow) -> str:
-    return f"×{row.speedup or 0:.2f} ±{row.speedup_spread or 0:.2f}"
+    return f"×{row.speedup or 0:.2f}" + ("" if row.speedup_spread is None else f" ±{row.speedup_spread:.2f}")
+
+
+def which_counts(rows: Sequence[MeasuredRow]) -> str:
+    """Which column to read where the speeds of two rows do not fit the speed-up; "" where all do. The first row is what
+    the others are measured against."""
+    plain = rows[0].tokens_per_second if rows else None
+    names = [one_line(row.method) for row in rows[1:] if plain and differs(row, plain)]
+    if not names:
+        return ""
+    listed = " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+    return (
+        f"The tok/s of {listed} does not fit × plain: the machine's speed changed, or it is another with some "
+        "questions. × plain counts: it compares answers to the same question, written in turn."
+    )
+
+
+def differs(row: MeasuredRow, plain: float) -> bool:
+    """Whether its speed over plain's is outside the interval of its speed-up, as the table shows both."""
+    if row.tokens_per_second is None or row.speedup is None or row.speedup_spread is None:
+        return False
+    return abs(row.tokens_per_second / plain - row.speedup) > row.speedup_spread + SHOWN
 
 
 def conclusion(rows: Sequence[MeasuredRow]) -> str:
-    """Which row was fastest, as far as the spread decides that, and what localspec does unasked; "" where there is
+    """Which row was fastest, as far as the intervals let it be said, and what localspec does unasked; "" where there is
     nothing to compare. The first row is what the others are measured against."""
     others = [row for row in rows if row.speedup is not None][1:]
     if not others:
         return ""
     several = len({row.quant for row in rows}) > 1
     best = max(others, key=lambda row: row.speedup or 0)
+    if best.speedup_spread is None:
+        return "Which is fastest cannot be said: there are too few answers."
     name = f"{one_line(best.method)} in {best.quant}" if several else one_line(best.method)
     if low(best) > 1:
         return f"Fastest here: {name}, {times(best)}. {usual(best, others, several=several)}".rstrip()

@@ -19,6 +19,8 @@ from localspec.engine.drafters import table
 from localspec.engine.drafters.row import DraftTarget
 from localspec.engine.drafters.table import DRAFTERS, EARLY_EXIT, LOOKUP
 from localspec.engine.generic_arch import read_any
+from localspec.loading.plan import drafter_hinders
+from localspec.loading.plan_request import PlanRequest
 from localspec.loading.plan_request import check as check_weights
 from localspec.models.catalog import Catalog, DraftEntry, Entry
 from localspec.models.catalog_file import EDIT
@@ -44,7 +46,8 @@ UNLIKE = "cannot draft for '{target}': {detail}", "Use a smaller model of the sa
 class DrafterChoice:
     """The drafter to load: `kind` is its row in DRAFTERS, or "off", and `reason` why there is none. `exit_layer`: how
     many of the target's layers a draft runs through. `translates`: the draft model has another tokenizer. `k` is
-    models.toml's; `notice` is for the user; `lookup`: a look-up in front of it drafts, too."""
+    models.toml's; `notice` is for the user; `lookup`: a look-up in front of it drafts, too; `left_out`: the
+    drafter of "auto" has no room beside the target."""
 
     kind: str
     name: str = ""
@@ -57,6 +60,7 @@ class DrafterChoice:
     notice: Notice | None = None
     argument: str = ""
     lookup: bool = False
+    left_out: bool = False
 
 
 LOOKED_UP = DrafterChoice(LOOKUP.name, LOOKUP.label(""))
@@ -152,6 +156,20 @@ def choose(
     drafter = open_snapshot(found, argument if named else catalog.resolve(argument).name)
     choice = replace(choice, k=named.k) if named else choice
     return paired(replace(choice, name=argument), drafter, target)
+
+
+def fitting(
+    choice: DrafterChoice, asked: AskedDraft, target: Snapshot, plan: PlanRequest, *, held_bytes: int = 0
+) -> DrafterChoice:
+    """The choice; look-up alone, with a Notice, where "auto" chose it and the target would then be too large, or
+    have layers offloaded, but not alone. `plan`: what it asks of a plan."""
+    takes_memory = choice.snapshot is not None or choice.exit_layer
+    if requested(asked).kind != "auto" or not takes_memory or not drafter_hinders(target, plan, held_bytes=held_bytes):
+        return choice
+    what = "the layers that it runs through" if choice.exit_layer else "both"
+    message = f"{choice.name} could draft for {target.name}, but {what} do not fit in memory; look-up drafts alone."
+    notice = Notice("info", "draft_memory", message, "Close other programs, or try a smaller --ctx, to use it.")
+    return replace(LOOKED_UP, reason=message, notice=notice, left_out=True)
 
 
 def checked(request: DraftRequest, entry: Entry, target: Snapshot) -> DrafterChoice:

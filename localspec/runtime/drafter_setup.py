@@ -132,6 +132,8 @@ def another(opened: OpenTarget, company: Company, asked: ChangeDrafter) -> Gener
 
 
 def chosen(opened: OpenTarget, draft: AskedDraft) -> DrafterChoice:
+    if opened.choice.left_out and draft_choice.requested(draft).kind == "auto":
+        return opened.choice
     known = calibration.recall(swept_key(opened))
     return draft_choice.choose(draft, opened.entry, opened.snapshot, opened.catalog, known)
 

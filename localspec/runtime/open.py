@@ -75,6 +75,7 @@ def open_target(request: LoadRequest) -> Generator[Loading | Notice, None, OpenT
     prompter = SandboxedPrompter.open(snapshot)
     if request.weights.device == "auto" and (reason := unused()):
         yield Notice("warning", "device", f"{reason.message} Using the CPU.", reason.hint)
+    choice = draft_choice.fitting(choice, request.draft, snapshot, plan_request(request.weights, choice))
     plan, target = yield from loaded(snapshot, plan_request(request.weights, choice))
     yield from converted(snapshot, plan)
     if request.weights.save_quantized and (why := unsaved(snapshot, plan)):

@@ -16,7 +16,7 @@ from localspec.loading.plan import Plan, bytes_free, drafter_footprint, make_pla
 from localspec.loading.plan_request import PlanRequest
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import open_snapshot
-from localspec.runtime.draft_choice import DrafterChoice, check, check_format, choose
+from localspec.runtime.draft_choice import DrafterChoice, check, check_format, choose, fitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,7 @@ def precheck(request: LoadRequest, *, held_bytes: int = 0, gpu_bytes: int | None
     draft = choose(request.draft, entry, snapshot, catalog)
     check_format(request.weights.draft_format, draft)
     snapshot.read_tokenizer()
+    draft = fitting(draft, request.draft, snapshot, asked_of_plan(request, draft, gpu_bytes), held_bytes=held_bytes)
     plan = make_plan(snapshot, asked_of_plan(request, draft, gpu_bytes), held_bytes=held_bytes)
     return CheckedLoad(entry.name, plan, draft)
 
@@ -47,8 +48,9 @@ def asked_of_plan(request: LoadRequest, draft: DrafterChoice, gpu_bytes: int | N
 
 
 def fits_beside(request: LoadRequest, draft: DrafterChoice, loaded: ModelCard, *, held_bytes: int = 0) -> bool:
-    """Whether this drafter can be put beside the model as it is loaded. `held_bytes`: of the drafter before."""
-    if loaded.is_offloaded:
+    """Whether this drafter can be put beside the model as it is loaded: not for want of another, which is a
+    plan's to decide. `held_bytes`: of the drafter before."""
+    if loaded.is_offloaded or draft.left_out:
         return False
     if draft.snapshot is None:
         return True

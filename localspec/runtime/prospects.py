@@ -61,7 +61,7 @@ def prospects(entry: Entry, target: Snapshot, catalog: Catalog, quant: str) -> I
 def without_model(entry: Entry, target: Snapshot) -> Iterator[Prospect]:
     """The drafters that need no model of their own."""
     for request, found in table.suggested(draft_target(entry, target)):
-        one = Prospect(table.spelled(request), table.label(request), found.detail, found.suits)
+        one = Prospect(table.spelled(request), table.summary(request), found.detail, found.suits)
         yield one if request.kind == LOOKUP.name else beside_lookup(one)
 
 

@@ -330,6 +330,6 @@ SHAPES: Attacks = refused(
             f"'s '{UP}' is (0, 32), and its config says (48, 32).",
         ),
     },
-    hint=FETCH,
+    hint=REPEAT,
 )
 WEIGHTS: Attacks = {**FILES, **HEADERS, **INDICES, **KINDS, **NUMBERS, **SHAPES}

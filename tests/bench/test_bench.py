@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import random
 import re
 import sys
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from localspec.bench.drafters import usable
 from localspec.bench.machine import describe_machine
 from localspec.bench.measure import gather, interleave, measure
 from localspec.bench.prompts import KINDS, QUESTIONS, BenchPrompt, prompts_for
-from localspec.bench.report import BenchReport, BenchRow, Key, TimedRun, Way, same
+from localspec.bench.report import BenchReport, BenchRow, Key, TimedRun, Way, interval, same
 from localspec.bench.transformers_peer import PeerMode
 from localspec.cli.main import main, outcome
 from localspec.core import processor
@@ -30,7 +31,7 @@ from localspec.core.errors import DoesNotFit, NotDownloaded, UsageError
 from localspec.core.events import DraftLength, Loading, Notice, Stats
 from localspec.core.requests import LoadRequest
 from localspec.engine.drafters.early_exit import EarlyExitDrafter
-from localspec.runtime.bench_table import conclusion
+from localspec.runtime.bench_table import bench_table, conclusion, which_counts
 from localspec.runtime.open import open_target
 from localspec.runtime.open_target import swept_key
 from tests.support.models import save_snapshot
@@ -111,17 +112,58 @@ def report(runs: dict[str | Way, dict[Key, TimedRun]], **more: Any) -> BenchRepo
     return BenchReport("tiny", "fp32", 8, 1, {"cores": "2"}, ways, **more)
 
 
-def test_speeds_are_medians_with_the_median_deviation():
-    row = report({"plain": timed(1.0, 2.0, 8.0)}).rows()[0]  # 8, 4 and 1 tokens per second
-    assert (row.tokens_per_second, row.tokens_per_second_spread) == (4.0, 3.0)
-    assert (row.speedup, row.speedup_spread) == (1.0, 0.0)
+def test_speeds_are_medians_with_half_their_interval():
+    """The median is between the lowest and the highest of six in 96.9 % of samples, between the next in 78.1 %."""
+    row = report({"plain": timed(*(1 / speed for speed in (80, 88, 96, 104, 112, 120)))}).rows()[0]
+    assert (row.tokens_per_second, row.speedup, row.speedup_spread) == (pytest.approx(800), 1.0, 0.0)
+    assert row.tokens_per_second_spread == pytest.approx(160 - 64 * 0.5 / 1.4)
+    few = report({"plain": timed(1.0, 2.0, 8.0)}).rows()[0]
+    assert (few.tokens_per_second, few.tokens_per_second_spread, few.speedup_spread) == (4.0, None, None)
+
+
+@pytest.mark.parametrize("count", [6, 8, 24, 48])
+def test_the_interval_has_the_median_in_95_of_100_samples(count: int):
+    """Skewed ones too. 2.5 points are five times the standard error of a share of 2,000: less than one false alarm in a
+    million."""
+    chance = random.Random(7)
+    samples = [[chance.lognormvariate(0, 0.5) for _ in range(count)] for _ in range(2_000)]
+    found = [low <= 1 <= high for low, high in filter(None, map(interval, samples))]
+    assert len(found) == 2_000
+    assert sum(found) / len(found) == pytest.approx(0.95, abs=0.025)
 
 
 def test_a_speed_up_is_the_ratio_on_the_same_prompt_and_repeat():
     """A machine that slows down for everybody changes no ratio, though it changes every speed."""
-    plain, fast = timed(1.0, 10.0, 100.0), timed(0.5, 5.0, 25.0)
+    plain, fast = timed(1.0, 10.0, 100.0, 1, 1, 1), timed(0.5, 5.0, 25.0, 0.5, 0.5, 0.5)
     row = report({"plain": plain, "fast": dict(reversed(fast.items()))}).rows()[1]
-    assert (row.speedup, row.speedup_spread) == (2.0, 0.0)
+    assert (row.speedup, row.tokens_per_second) == (2.0, 16.0)
+    slower = timed(0.5, 5.0, 50.0, 0.5, 0.5, 0.5)
+    assert report({"plain": plain, "fast": slower}).rows()[1].speedup_spread == 0.0
+
+
+BUSY = {  # the second half of the answers on half the machine, and a drafter that brings a fifth whenever
+    "plain": timed(*(1.0 if key < 3 else 2.0 for key in range(8))),
+    "early exit 2": timed(*(0.8 if key < 5 else 1.65 for key in range(8))),
+}
+
+
+@pytest.mark.parametrize("form", ["to_text", "to_markdown"])
+def test_a_table_whose_columns_do_not_fit_says_which_counts(form: str):
+    """The tester's: 2345.6 and 3370.1 tok/s beside ×1.21, on a machine that changed its speed."""
+    made = report(BUSY)
+    assert made.rows()[1].speedup == pytest.approx(1.25)
+    assert made.rows()[1].tokens_per_second == 10.0
+    said = "The tok/s of early exit 2 does not fit × plain: the machine's speed changed"
+    assert said in getattr(made, form)()
+    steady = report({"plain": timed(*[1.0] * 8), "look-up": timed(*[0.8] * 8), "slow": timed(*[1.25] * 8)})
+    assert "does not fit" not in getattr(steady, form)()
+
+
+def test_too_few_answers_say_nothing():
+    few = [ROW, BenchRow("auto", "auto", "int8", 1, 20.0, None, 2.0, None)]
+    assert conclusion(few) == "Which is fastest cannot be said: there are too few answers."
+    assert "×2.00  " in bench_table(few)
+    assert which_counts(few) == ""
 
 
 def test_acceptance_and_tokens_per_round_are_of_all_answers_together():
@@ -219,7 +261,8 @@ def table(text: str) -> list[dict[str, str]]:
 
 
 def test_the_three_formats_parse_and_say_the_same():
-    runs = {"plain": timed(1.0, 2.0, stats=STATS), "early exit 1": timed(0.5, 1.0, stats=STATS), "peer": timed(3.0, 3)}
+    seconds = {"plain": (1.0, 2.0), "early exit 1": (0.5, 1.0), "peer": (3.0, 3)}
+    runs = {one: timed(*took * 3, stats=None if one == "peer" else STATS) for one, took in seconds.items()}
     faults = {way("theirs", engine="theirs"): "It fell."}
     made = report(runs, failed=frozenset({way("early exit 1")}), faults=faults, notes=("early exit 1: It failed.",))
     rows, told = json.loads(made.to_json())["rows"], made.to_markdown()
@@ -323,10 +366,13 @@ def test_a_model_without_a_known_draft_model_is_measured_with_look_up_and_told_h
     assert made.rows()[1].same == "2/2"
     assert warned == []
     key = folder / "tiny"
-    *_, note = made.to_markdown().splitlines()
-    assert note == (
-        f"No draft model is known for tiny. Try: localspec bench {key} --sweep exit-layer, localspec pair {key} --hub"
-    )
+    told = [
+        "No draft model is known for tiny.",
+        f"Try: localspec bench {key} --sweep exit-layer",
+        f"Try: localspec pair {key} --hub",
+    ]
+    assert [line for line in made.to_markdown().splitlines() if line][-3:] == told
+    assert "\n".join(told) in made.to_text(), "a command is on a line of its own"
 
 
 @pytest.mark.usefixtures("verified")

@@ -23,6 +23,7 @@ from localspec.core.events import AnyEvent, ModelCard, Step, Token
 from localspec.core.requests import GenerateRequest, SamplingOptions
 from localspec.runtime.api import LLM
 from tests.conftest import Program
+from tests.support.help_pages import commands, help_of
 from tests.support.models import save_snapshot
 from tests.support.tokenizers import CHATML, byte_level, wordpiece_like
 
@@ -58,6 +59,14 @@ def test_the_version_and_the_bare_command_answer_at_once():
     bare = shell()
     assert (bare.returncode, bare.stdout, bare.stderr) == (0, shell("--help").stdout, "")
     assert "Commands:" in bare.stdout
+
+
+def test_whatever_takes_yes_takes_y():
+    """`history rm` did not, beside `rm` and `pull`."""
+    pages = {words: help_of(words) for words in commands()}
+    asking = {words for words, page in pages.items() if "--yes " in page}
+    assert asking == {"pull ", "rm ", "history rm "}
+    assert {words for words in asking if "-y, --yes " in pages[words]} == asking
 
 
 def test_the_shell_can_complete_its_commands():

@@ -74,7 +74,7 @@ def test_ls_lists_what_is_here_with_licence_drafter_and_fit(localspec: Program):
     assert (code, err) == (0, "")
     head, guide, tiny = out.splitlines()
     assert head.split() == ["NAME", "FORMAT", "SIZE", "FIT", "DRAFTER", "LICENCE", "LAST", "USED"]
-    assert re.match(r"guide +bf16 +16 MB +fits +early exit after layer 2 +apache-2\.0 +–", guide)
+    assert re.match(r"guide +bf16 +16 MB +fits +layers 1–2 +apache-2\.0 +–", guide)
     assert re.match(r"maker/tiny +fp32 .* fits +look-up +cc-by-nc-4\.0, non-commercial +–", tiny)
 
 
@@ -128,6 +128,9 @@ def test_ls_counts_the_versions_that_it_does_not_list_and_rm_frees_them(fetched:
     )
     assert line in localspec("ls")[1].splitlines()
     assert "not listed" not in localspec("ls", "--unfinished")[1]
+    found = {one["name"]: one["unlisted"] for one in json.loads(localspec("ls", "--json")[1])}
+    assert found["mine"] == {"repo": "maker/tiny", "commits": ["a" * 40, "b" * 40], "num_bytes": 2 * size}
+    assert found["guide"] is None
     for commit in ("a", "b"):
         code, _, err = localspec("rm", f"maker/tiny@{commit * 40}", "--yes")
         assert (code, "Delete the whole repository: localspec rm maker/tiny" in err) == (2, True)
@@ -693,6 +696,25 @@ def test_without_a_drafter_pair_lists_what_is_here_or_on_the_hub(localspec: Prog
     assert re.search(r"^maker/mini +2\.0 GB +hub +padding: same 7 tokens", out, re.MULTILINE)
     assert re.search(r"^maker/micro +– +hub +not compared$", out, re.MULTILINE)
     assert hub.asked == [AskPair(PairRequest("maker/tiny", hub=True))]
+
+
+@pytest.mark.usefixtures("fetched")
+@pytest.mark.parametrize(
+    ("target", "words"), [("maker/tiny", "tiny"), ("org/Second-7B-Chat", "Second"), ("guide", "guide")]
+)
+def test_where_a_search_by_name_finds_none_it_says_what_was_searched(
+    target: str, words: str, localspec: Program, monkeypatch: pytest.MonkeyPatch
+):
+    """Another of the hub may draft for it all the same."""
+    no = PairVerdict(target, "maker/mini", False, "untranslatable", "tokenizers differ")
+    for found in ((), (DrafterCandidate("maker/mini", GB, False, no), DrafterCandidate("maker/micro", 0, False))):
+        ScriptedHub({AskPair: [[PairFound(found)]]}).install(monkeypatch)
+        code, _, err = localspec("pair", target, "--hub")
+        assert (code, " ".join(err.split())) == (
+            6,
+            f"The hub was searched for small models named like '{words}', and none that was compared can draft for"
+            f" {target}. Try any other: localspec pair {target} ORG/NAME",
+        )
 
 
 def test_write_makes_the_pair_the_models_own(localspec: Program, fetched: Path):

@@ -491,7 +491,7 @@ def test_an_early_exit_names_its_layer_and_the_source_of_it(hub: Install, locals
     offer = DraftOffer("early-exit", exit_layer=8, k=6, source="LayerSkip's README")
     hub(a_plan(a_repository(LAYERSKIP, chat_template=False), offer=offer))
     _, out, _ = localspec("pull", "layerskip-llama2-7b", "--yes")
-    assert "  speculation: early exit after layer 8, k 6 (LayerSkip's README); no second model\n" in out
+    assert "  speculation: layers 1–8, k 6 (LayerSkip's README); no second model\n" in out
     assert "  chat template: none in it (a base model)" in out
     assert out.endswith("Ready. localspec chat layerskip-llama2-7b\n"), "the catalogue knows the layer"
 

@@ -71,7 +71,7 @@ def test_chat_alone_asks_pulls_opens_and_answers(
     code, _, err = localspec("chat", NAME, *LOAD, "--temperature", "0")
     assert code == 0, err
     assert [question.rpartition(". ")[2] for question in asked] == ["Do you accept it?", "Download?"]
-    assert "early exit after layer 8, k 6 (LayerSkip's README); no second model" in err
+    assert "layers 1–8, k 6 (LayerSkip's README); no second model" in err
     assert hub_cache.snapshot(NAME) is not None
     hub.forget()
     assert localspec("chat", NAME, *LOAD, "--temperature", "0")[0] == 0

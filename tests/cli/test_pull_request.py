@@ -382,7 +382,7 @@ def test_while_a_pull_waits_for_a_gate_nothing_else_is_advised(
 def test_ls_on_a_narrow_terminal_has_two_lines_a_model(localspec: Program, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("localspec.cli.io.columns_of_stdout", lambda: 40)
     out = localspec("ls")[1]
-    assert out == "guide\n  bf16 · 16 MB · fits · early exit after layer 2 · apache-2.0\n"
+    assert out == "guide\n  bf16 · 16 MB · fits · layers 1–2 · apache-2.0\n"
     monkeypatch.setattr("localspec.cli.io.columns_of_stdout", lambda: 120)
     assert localspec("ls")[1].startswith("NAME ")
 

@@ -68,7 +68,7 @@ def test_from_a_name_to_an_answer_in_one_command_each(localspec: Program):
     """The README's quick start. The answer with drafts is the answer without."""
     code, out, _ = localspec("pull", LAYERSKIP, "--yes")
     assert code == 0
-    assert "early exit after layer 8, k 6 (LayerSkip's README); no second model" in out
+    assert "layers 1–8, k 6 (LayerSkip's README); no second model" in out
     assert "checked: 1 of 1 files have the hub's sha256" in out
     assert out.endswith(f"Ready. localspec chat {LAYERSKIP}\n")
     options = ("--temperature", "0", "--max-tokens", "24", "--stats", "--device", "cpu", "--quant", "fp32")
@@ -93,7 +93,7 @@ def test_run_of_what_is_not_here_pulls_it_and_answers(
     code, out, err = localspec("run", "layerskip-llama2-7b", QUESTION, *options)
     assert code == 0
     assert [question.rpartition(". ")[2] for question in asked] == ["Do you accept it?", "Download?"]
-    assert "early exit after layer 8, k 6 (LayerSkip's README)" in err
+    assert "layers 1–8, k 6 (LayerSkip's README)" in err
     hub.forget()
     assert localspec("run", "layerskip-llama2-7b", QUESTION, *options)[:2] == (0, out), "here now, and nothing is asked"
     assert out.strip()
@@ -103,7 +103,7 @@ def test_run_of_what_is_not_here_pulls_it_and_answers(
 def test_what_is_pulled_is_listed_shown_checked_and_deleted_to_the_last_byte(hub: FakeHub, localspec: Program):
     localspec("pull", LAYERSKIP, "--yes")
     _, out, _ = localspec("ls")
-    assert re.search(r"^layerskip-llama2-7b +bf16 +16 MB +fits +early exit after layer 8 +fair", out, re.MULTILINE)
+    assert re.search(r"^layerskip-llama2-7b +bf16 +16 MB +fits +layers 1–8 +fair", out, re.MULTILINE)
     (_, model) = json.loads(localspec("ls", "--json")[1])
     assert (model["repo"], model["licence"]["non_commercial"], len(model["commit"])) == (LAYERSKIP, True, 40)
     _, out, _ = localspec("show", "layerskip-llama2-7b")

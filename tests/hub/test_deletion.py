@@ -19,7 +19,8 @@ from localspec.hub import blobs, manifests, pulls
 from localspec.hub.deletion import delete
 from localspec.hub.download import fetch
 from localspec.hub.older import older, older_of
-from localspec.hub.records import Deleted, DeletePlan, ModelFiles, PullPlan, PullRequest
+from localspec.hub.records import Deleted, DeletePlan, ModelFiles, PullPlan, PullRequest, RemoteFile
+from localspec.hub.selection import pick
 from localspec.hub.transfer import TransferTimeouts
 from localspec.hub.writers import is_written
 from localspec.loading.packed_files import named_after
@@ -83,6 +84,41 @@ def test_only_the_plan_is_made_until_it_is_agreed_to():
     plan = next(delete([NAME]))
     assert isinstance(plan, DeletePlan)
     assert disk_bytes() == before
+
+
+def test_the_drafter_that_was_not_complete_brings_the_target_back_no_more(hub: FakeHub, localspec: Program):
+    """Its note named the target's pull: `localspec pull` fetched both again, with one yes."""
+    hub.push(OTHER)
+    pulled(a_plan(MODEL))
+    request = PullRequest(NAME, draft=OTHER.name)
+    pulls.begin(as_planned(OTHER), request)
+    assert [one.request for one in pulls.unfinished()] == [request]
+    deleted(NAME)
+    (left,) = pulls.unfinished()
+    assert (left.name, left.request) == (OTHER.name, PullRequest(OTHER.name, draft="none"))
+    hub.forget()
+    assert localspec("pull", "--yes")[0] == 0
+    assert not [one for one in hub.log if NAME in one.path]
+    assert hub_cache.snapshot(OTHER.name)
+    assert hub_cache.snapshot(NAME) is None
+
+
+@pytest.mark.usefixtures("hub")
+@pytest.mark.parametrize(
+    ("files", "variant"),
+    [
+        (("m-Q8_0.gguf",), "m-Q8_0.gguf"),
+        (("big/m-Q8_0-00001-of-00002.gguf", "big/m-Q8_0-00002-of-00002.gguf"), "big/m-Q8_0.gguf"),
+    ],
+)
+def test_a_drafter_of_one_gguf_file_stays_that_file(files: tuple[str, ...], variant: str):
+    parts = tuple(RemoteFile(path, MEBI, "a" * 64) for path in files)
+    drafter = replace(as_planned(OTHER), files=parts, revision="v1")
+    pulls.begin(drafter, PullRequest(NAME, draft=f"{OTHER.name}:Q8_0"))
+    pulls.forget(NAME)
+    (left,) = pulls.unfinished()
+    assert left.request == PullRequest(OTHER.name, "v1", variant, draft="none")
+    assert {file.path for file in pick(OTHER.name, parts, variant)} == set(files)
 
 
 def test_every_version_goes(hub: FakeHub):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from itertools import chain, repeat
@@ -13,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from localspec import load
+from localspec.cli.download.preview import next_words
 from localspec.core import paths
 from localspec.core.disk import SPARE_BYTES
 from localspec.core.errors import AccessDenied, CheckpointError, IncompatiblePair, NotDownloaded, UsageError
@@ -43,6 +46,7 @@ from tests.support.hub_clients import (
 
 pytestmark = [pytest.mark.heavy, pytest.mark.usefixtures("online")]
 LAYERSKIP = "facebook/layerskip-llama2-7B"
+NO_MODELS: dict[str, bytes | Path] = {"m-Q2_K.gguf": b"GGUF" + bytes(60), "m-Q3_K.gguf": b"GGUF" + bytes(70)}
 PAIR = ("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct")
 
 
@@ -216,7 +220,8 @@ def test_the_catalogues_pair_comes_with_its_verdict(tmp_path: Path):
 
 def with_free(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of this machine's main memory, without a GPU."""
-    monkeypatch.setattr("localspec.loading.fit.available_bytes", lambda: free)
+    for module in ("fit", "plan"):
+        monkeypatch.setattr(f"localspec.loading.{module}.available_bytes", lambda: free)
     monkeypatch.setattr("localspec.hub.plan.usable_gpu_bytes", lambda: None)
 
 
@@ -254,6 +259,20 @@ def test_a_drafter_that_nobody_asked_for_never_costs_the_target_its_place(
     assert plan.fit.chosen, "so the question is the usual one"
     assert (named.offer.name, named.fit and named.fit.word) == (drafter, wanted[1])
     assert (roomy.offer.name, roomy.fit and roomy.fit.drafter) == (drafter, drafter)
+
+
+def test_an_early_exit_that_nobody_asked_for_never_makes_the_target_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """It has no weights, but the layers that it runs through stay in memory, and others may be read from disk."""
+    with_free(47_000_000, monkeypatch)
+    with FakeHub(guide(LAYERSKIP)) as hub:
+        plan = plan_of(hub, tmp_path, LAYERSKIP)
+    assert offer_words(plan.offer) == (
+        "none: early exit after layer 8 could draft, but the layers that it runs through do not fit"
+    )
+    assert plan.fit is not None
+    assert (plan.fit.word, plan.fit.chosen) == ("from disk", "int4")
 
 
 def test_a_catalogues_drafter_that_is_gone_is_none_with_the_reason(tmp_path: Path):
@@ -354,6 +373,26 @@ def test_a_gguf_target_is_compared_by_the_tokenizer_in_its_header(tmp_path: Path
         none = plan_of(hub, tmp_path / "scratch", "org/Guide-GGUF")
     assert (plan.offer.kind, plan.offer.name) == ("model", "org/Guide-draft")
     assert (none.offer.kind, none.drafter) == ("none", None)
+
+
+@pytest.mark.parametrize("smallest", ["m.imatrix.gguf", "broken-Q2_K.gguf"])
+def test_a_gguf_file_that_is_no_model_hides_no_other(smallest: str, tmp_path: Path):
+    """Quantisers publish what they measured, too; and a file may be broken."""
+    from tests.support.gguf_files import save_pair
+
+    files: dict[str, bytes | Path] = {
+        "m-Q4_0.gguf": save_pair(tmp_path / "first")[0],
+        "m-Q4_1.gguf": save_pair(tmp_path / "second", num_hidden_layers=4)[0],
+        smallest: b"GGUF" + bytes(60),
+    }
+    with FakeHub(FakeRepository("org/m-GGUF", files), FakeRepository("org/none-GGUF", NO_MODELS)) as hub:
+        plan = plan_of(hub, tmp_path / "scratch", "org/m-GGUF")
+        none = plan_of(hub, tmp_path / "scratch", "org/none-GGUF")
+    listed = [one.name for one in plan.variants]
+    assert listed == (["Q4_0", "Q4_1"] if "imatrix" in smallest else ["Q2_K", "Q4_0", "Q4_1"])
+    assert {one.word for one in plan.variants} == {"fits"}
+    assert [(one.name, one.word, one.num_bytes) for one in none.variants] == [("Q2_K", "", 64), ("Q3_K", "", 74)]
+    assert next_words("org/none-GGUF", none).endswith("Choose one: localspec pull org/none-GGUF:Q2_K")
 
 
 def test_behind_a_closed_gate_no_drafter_is_looked_for(tmp_path: Path):
@@ -542,6 +581,57 @@ def test_what_could_not_be_loaded_is_said_with_the_loaders_sentence(tmp_path: Pa
     assert str(tmp_path) not in plan.unloadable
     assert "Download the model again" not in plan.unloadable
     assert (plan.fit, plan.offer.kind) == (None, "none")
+
+
+def other_tensors(change: Callable[[dict[str, Any]], object]) -> FakeRepository:
+    """The guide's draft model with other tensors."""
+    from safetensors.torch import load, save
+
+    tensors = load((GUIDE / "draft" / "model.safetensors").read_bytes())
+    change(tensors)
+    return FakeRepository("org/bad", {**guide_draft().files, "model.safetensors": save(tensors)})
+
+
+def without_bodies(tensors: dict[str, Any]) -> None:
+    for name in list(tensors):
+        tensors[name.removeprefix("model.")] = tensors.pop(name)
+
+
+UP, NORM = "model.layers.3.mlp.up_proj.weight", "model.norm.weight"
+OTHER_TENSORS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "one is missing": (lambda found: found.pop(UP), f"The checkpoint has no tensor '{UP}'."),
+    "one is too short": (
+        lambda found: found.update({NORM: found[NORM][:64]}),
+        f"The checkpoint's '{NORM}' is (64,), and its config says (128,).",
+    ),
+    "one is too many": (
+        lambda found: found.update({f"{UP}.lora": found[NORM] + 1}),
+        f"The checkpoint has a tensor that its config does not explain: '{UP}.lora'.",
+    ),
+    "a layer is missing": (
+        lambda found: [found.pop(name) for name in list(found) if ".layers.3." in name],
+        "The config says num_hidden_layers = 4, and the checkpoint has 3.",
+    ),
+    "it makes embeddings": (without_bodies, "This is an embedding model and writes no text"),
+}
+
+
+@pytest.mark.parametrize("what", OTHER_TENSORS)
+def test_tensors_that_are_not_the_configurations_are_said_before_a_download(what: str, tmp_path: Path):
+    """Gigabytes came, and the loader said to download them again; which is what it says now of a folder."""
+    change, sentence = OTHER_TENSORS[what]
+    with FakeHub(bad := other_tensors(change)) as hub:
+        plan = plan_of(hub, tmp_path / "scratch", "org/bad")
+        assert hub.weight_bytes <= 100_000, "headers"
+    assert plan.unloadable.startswith(sentence)
+    assert plan.unloadable.endswith("Choose another copy of the model.")
+    assert "ownload" not in plan.unloadable
+    (folder := tmp_path / "bad").mkdir()
+    for path, content in bad.files.items():
+        (folder / path).write_bytes(content.read_bytes() if isinstance(content, Path) else content)
+    with pytest.raises(CheckpointError) as refused:
+        load(str(folder))
+    assert refused.value.message.startswith(sentence)
 
 
 REFUSED = {

@@ -15,7 +15,7 @@ from tests.support.scripted_hub import a_plan, a_repository
 
 VERDICT = PairVerdict("org/model", "org/small", True, "same", "the same tokens")
 OFFERS = {
-    "early exit after layer 8, k 6 (LayerSkip's README); no second model": DraftOffer(
+    "layers 1–8, k 6 (LayerSkip's README); no second model": DraftOffer(
         "early-exit", exit_layer=8, k=6, source="LayerSkip's README"
     ),
     "org/small drafts (the catalogue); the same tokens": DraftOffer(

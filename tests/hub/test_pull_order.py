@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from huggingface_hub import scan_cache_dir, snapshot_download
 from msgspec.structs import replace
 
 from localspec.core.errors import AccessDenied, CheckpointError, DoesNotFit, PullError, UsageError
-from localspec.core.paths import packaged
 from localspec.hub import blobs, pulls
 from localspec.hub.card import licence_at
 from localspec.hub.deletion import delete
@@ -26,7 +24,7 @@ from localspec.models.checkpoint import open_snapshot
 from localspec.runtime.known_pairs import PULLED
 from localspec.tui.chat.licence import licences
 from tests.support.fake_hub import HANG, Answer, FakeHub, FakeRepository, Flip
-from tests.support.pull_stage import MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
+from tests.support.pull_stage import CONFIG, MEBI, NAME, QUICK, WEIGHTS, a_plan, as_planned, hub, model
 
 pytestmark = pytest.mark.heavy
 
@@ -129,8 +127,7 @@ def test_transformers_loads_it_offline_by_its_name(hub: FakeHub, tmp_path: Path)
     pulled(a_plan(MODEL))
     alone = hub.environment(tmp_path) | {"HF_HUB_OFFLINE": "1"}
     loaded = subprocess.run([sys.executable, "-c", LOADS, NAME], env=alone, capture_output=True, text=True, check=True)
-    config = json.loads((packaged("assets/guide") / "draft" / "config.json").read_bytes())
-    assert loaded.stdout.split() == [str(config["hidden_size"]), str(config["vocab_size"])]
+    assert loaded.stdout.split() == [str(CONFIG["hidden_size"]), str(CONFIG["vocab_size"])]
     command = [sys.executable, "-m", "huggingface_hub.cli.hf", "cache", "ls"]
     listed = subprocess.run(command, env=alone, capture_output=True, text=True, check=True)
     assert NAME in listed.stdout

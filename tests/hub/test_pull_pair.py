@@ -8,11 +8,13 @@ from threading import Event
 
 import pytest
 
-from localspec.hub import api
+from localspec.hub import api, pulls
 from localspec.hub.download import fetch
 from localspec.hub.queue import Download, DownloadQueue
 from localspec.hub.records import Fetched, Progress, PullPlan, PullRequest
 from localspec.hub.transfer import TransferTimeouts
+from localspec.models import hub_cache
+from localspec.runtime.known_pairs import PULLED
 from tests.conftest import Program
 from tests.support.fake_hub import FakeHub
 from tests.support.pull_stage import MEBI, NAME, QUICK, a_plan, hub, model
@@ -82,6 +84,33 @@ def test_the_command_shows_one_bar_for_both(localspec: Program):
     assert shown[-1] == (100, DRAFTER.name)
     ends_target = max(percent for percent, repo in shown if repo == NAME)
     assert ends_target < 100, "the drafter is still to come"
+
+
+def test_a_pull_without_a_drafter_takes_away_that_of_an_earlier_one(localspec: Program):
+    """Else it loads with one though the plan said none; a pull that finds none by itself leaves it."""
+
+    def pull(draft: str) -> dict[str, str]:
+        assert localspec("pull", NAME, "--draft", draft, "--yes")[0] == 0
+        return PULLED.read()
+
+    assert pull(DRAFTER.name) == {NAME: DRAFTER.name}
+    assert pull("none") == {}
+    assert pull(DRAFTER.name) == {NAME: DRAFTER.name}
+    api.pull(NAME, draft="none")
+    assert PULLED.read() == {}
+
+
+def test_what_goes_on_or_is_mended_leaves_the_drafter(localspec: Program):
+    """Another program's part is fetched without one, and damaged files again; nobody asked for none."""
+    assert localspec("pull", NAME, "--draft", DRAFTER.name, "--yes")[0] == 0
+    part = hub_cache.kept(NAME) / "blobs" / "abc.12345678.incomplete"
+    part.write_bytes(bytes(100))
+    assert [one.request for one in pulls.unfinished()] == [None]
+    assert localspec("pull", "--yes")[0] == 0
+    (weights,) = hub_cache.kept(NAME).glob("snapshots/*/model.safetensors")
+    weights.resolve().write_bytes(bytes(100))
+    assert localspec("verify-files", NAME, "--fetch")[0] == 0
+    assert PULLED.read() == {NAME: DRAFTER.name}
 
 
 def test_the_queue_goes_on_through_the_drafter():

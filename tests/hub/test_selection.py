@@ -126,6 +126,12 @@ def test_one_is_picked_by_quantisation_or_file(asked: str):
     assert names(pick("o/m", sized(*GGUF), asked)) == {"README.md", "Model-Q4_K_M.gguf"}
 
 
+def test_what_a_quantiser_measured_is_no_model():
+    """But a model may be named after it."""
+    listed = sized("Model.imatrix.gguf", "imatrix_unsloth.gguf", "Model-imatrix-Q4_K_M.gguf")
+    assert list(variants(listed)) == ["Q4_K_M"]
+
+
 def test_two_of_one_quantisation_are_picked_by_file():
     listed = sized("A-Q8_0.gguf", "B-Q8_0.gguf")
     assert list(variants(listed)) == ["A-Q8_0.gguf", "B-Q8_0.gguf"]

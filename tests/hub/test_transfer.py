@@ -19,6 +19,7 @@ from huggingface_hub.file_download import http_get
 
 from localspec.core.errors import HubAway, PullError
 from localspec.core.events import Notice
+from localspec.core.sizes import size_words
 from localspec.hub import blobs, fetcher
 from localspec.hub.download import fetch
 from localspec.hub.meter import Meter
@@ -374,6 +375,19 @@ def test_a_full_disk_says_what_is_kept_and_what_to_free(hub: FakeHub):
     transferred()
     assert is_whole()
     assert hub.weight_bytes == FILE.size - 2_000_000
+
+
+def test_a_full_disk_wants_the_bytes_of_the_drafter_too(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    """To free less is to be refused by the next try."""
+    monkeypatch.setattr("localspec.hub.transfer.SPARE_BYTES", 0)
+    hub.push(drafter := model("org/drafter", 2 * MEBI))
+    plan = a_plan(MODEL, drafter)
+    with pytest.raises(PullError) as fault, limited_files(2_000_000):
+        list(fetch(plan, PullRequest(NAME, draft=drafter.name), QUICK))
+    assert fault.value.message == "The disk is full: 2 MB of 6 MB are kept."
+    missing = sum(file.size - blobs.bytes_here(one.repo, file) for one in plan.repositories for file in one.files)
+    assert missing > drafter.tree[WEIGHTS].size
+    assert fault.value.hint == f"Free {size_words(missing)}, then repeat."
 
 
 @contextmanager

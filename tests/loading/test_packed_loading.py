@@ -405,7 +405,8 @@ BESIDE = {
     "engine.cpu.pages", "engine.cpu.program", "engine.cuda_graphs", "engine.decoder", "engine.generic",
     "engine.generic_arch", "engine.memory", "engine.offload", "engine.protocols", "engine.sampling",
     "engine.transformers_faults", "loading.bnb", "loading.footprint", "loading.offload", "loading.plan",
-    "loading.progress", "loading.weight_cache", "models.checkpoint", "models.dtypes", "models.safetensors_index",
+    "loading.progress", "loading.tensor_names", "loading.weight_cache", "models.checkpoint", "models.dtypes",
+    "models.safetensors_index",
 }  # fmt: skip
 
 

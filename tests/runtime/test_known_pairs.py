@@ -88,7 +88,7 @@ def test_models_toml_comes_before_what_was_pulled():
     text = "schema_version = 1\n[models.b]\nrepo = 'org/big'\n[models.b.draft]\nkind = 'early-exit'\nexit_layer = 3\n"
     paths.models_file().write_text(text)
     PULLED.put("org/big", "org/small")
-    assert listed("b") == (("auto", "early exit after layer 3"), SMALL, OFF)
+    assert listed("b") == (("auto", "layers 1–3"), SMALL, OFF)
     assert chosen().kind == "early-exit"
 
 

@@ -28,7 +28,7 @@ def of(name: str, quant: str = "int8") -> list[Prospect]:
 def test_a_model_that_the_catalogue_has_trained_for_early_exit_drafts_by_it():
     lookup, first, *_ = of("guide")
     assert (lookup.draft, lookup.detail, lookup.suits, lookup.speedup) == ("lookup", COPIES, True, None)
-    assert (first.draft, first.name) == ("lookup+early-exit:2", "look-up + early exit 2")
+    assert (first.draft, first.name) == ("lookup+early-exit:2", "look-up + layers 1–2")
     assert (first.detail, first.suits) == (TRAINED, True)
 
 

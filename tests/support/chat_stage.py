@@ -170,6 +170,7 @@ async def open_chat(
         patch.object(Pilot, "_wait_for_screen", busy_ones_rest),
         patch.object(RuleSet, "__hash__", object.__hash__),  # as Textual hashes them, without a call of Python's
         patch("localspec.tui.screens.overflow.REST_SECONDS", 0),
+        patch("localspec.tui.screens.overflow.ALONE_SECONDS", 0),
     ):
         async with app.run_test(size=size, tooltips=tooltips, notifications=True) as pilot:
             stage = Stage(pilot, app, made)

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from functools import lru_cache
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,9 +16,11 @@ import pytest
 from huggingface_hub import close_session
 
 from localspec.core.paths import packaged
+from localspec.engine.arch import read_arch
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Access, DraftOffer, Licence, PullPlan, RemoteFile, Repository
 from localspec.hub.transfer import THREADS, TransferTimeouts
+from localspec.loading.tensor_names import expected
 from tests.support.fake_hub import Account, FakeHub, FakeRepository
 
 ANA = Account()
@@ -25,15 +28,35 @@ MEBI = 1 << 20
 NAME, WEIGHTS = "org/model", "model.safetensors"
 INDEX = "model.safetensors.index.json"
 QUICK = TransferTimeouts(silence=0.5, waits=(0.01, 0.01, 0.01), tick=0.01)
+REST = "rotary_emb.inv_freq"  # old checkpoints carry it
+CONFIG = {
+    "model_type": "llama",
+    "vocab_size": 4096,
+    "hidden_size": 8,
+    "intermediate_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 2048,
+    "tie_word_embeddings": True,
+}
 SMALL = ("config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 @lru_cache(8)
-def weights(num_bytes: int, seed: int = 0, name: str = "w") -> bytes:
-    """A safetensors file with one tensor of so many random bytes: no two pieces of it are alike."""
-    entry = {"dtype": "BF16", "shape": [num_bytes // 2], "data_offsets": [0, num_bytes]}
-    header = json.dumps({name: entry}).encode()
-    return len(header).to_bytes(8, "little") + header + random.Random(seed).randbytes(num_bytes)
+def weights(num_bytes: int, seed: int = 0, name: str = REST, *, is_first: bool = True) -> bytes:
+    """A safetensors file with so many random bytes of tensors, no two pieces of it alike: those of the model in the
+    first one, and one that every loader leaves out."""
+    header, end = {}, 0
+    named = dict(expected(read_arch(CONFIG))) if is_first else {}
+    for tensor, shape in (named | {name: ((num_bytes - sum(map(size, named.values()))) // 2,)}).items():
+        start, end = end, end + size(shape)
+        header[tensor] = {"dtype": "BF16", "shape": shape, "data_offsets": [start, end]}
+    source = json.dumps(header).encode()
+    return len(source).to_bytes(8, "little") + source + random.Random(seed).randbytes(num_bytes)
+
+
+def size(shape: tuple[int, ...]) -> int:
+    return 2 * prod(shape)
 
 
 def model(name: str = NAME, *sizes: int, seed: int = 0) -> FakeRepository:
@@ -41,11 +64,14 @@ def model(name: str = NAME, *sizes: int, seed: int = 0) -> FakeRepository:
     sizes = sizes or (3 * MEBI,)
     folder = packaged("assets/guide") / "draft"
     files: dict[str, bytes | Path] = {file: folder / file for file in SMALL}
+    files["config.json"] = json.dumps(CONFIG).encode()
     if len(sizes) == 1:
         return FakeRepository(name, files | {WEIGHTS: weights(sizes[0], seed)})
     shards = {f"model-{at + 1:05}-of-{len(sizes):05}.safetensors": at for at in range(len(sizes))}
-    files |= {shard: weights(sizes[at], seed + at, f"w{at}") for shard, at in shards.items()}
-    index = {"metadata": {}, "weight_map": {f"w{at}": shard for shard, at in shards.items()}}
+    files |= {shard: weights(sizes[at], seed + at, f"{at}.{REST}", is_first=not at) for shard, at in shards.items()}
+    where = {f"{at}.{REST}": shard for shard, at in shards.items()}
+    where |= dict.fromkeys(dict(expected(read_arch(CONFIG))), next(iter(shards)))
+    index = {"metadata": {}, "weight_map": where}
     return FakeRepository(name, files | {INDEX: json.dumps(index).encode()})
 
 

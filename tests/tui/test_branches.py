@@ -672,12 +672,24 @@ async def test_a_burst_of_keys_means_what_it_means_typed_slowly():
         await stage.until(lambda: stage.chat.prompt.text == "xy")
 
 
+@pytest.mark.parametrize(("text", "said"), [("`one`", "no code block"), ("```\na\n```", "Copied.")])
+async def test_which_of_several_blocks_of_code_was_copied_is_said(text: str, said: str):
+    two = f"{text}\n\n```\nb\n```"
+    async with open_chat(ScriptedEngine(*says(text, two))) as stage:
+        await ask(stage, "one")
+        await stage.asks("/copy code", said)
+        await ask(stage, "two")
+        last = "Copied." if text == "`one`" else "Copied the last of 2 code blocks."
+        await stage.asks("/copy code", last)
+        assert stage.app.clipboard == "b\n"
+
+
 @pytest.mark.slow
 async def test_letters_copy_a_message_and_its_code():
     async with open_chat(ScriptedEngine(CODE)) as stage:
         await ask(stage, "one")
         await stage.pilot.press("alt+up", "c")
-        await stage.sees("Copied.")
+        await stage.sees("Copied the last of 2 code blocks.")
         assert stage.app.clipboard == "second␛\n"
         await stage.pilot.press("y")
         await stage.until(lambda: stage.app.clipboard.startswith("Two:") and "\x1b" not in stage.app.clipboard)

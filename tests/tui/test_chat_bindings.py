@@ -19,7 +19,7 @@ from localspec.tui.control.letters import LETTERS
 from localspec.tui.keys.keymap import NO_KEY, Bound, default_keys, remap, spelled
 from localspec.tui.panels.chat_list import ChatList
 from localspec.tui.panels.find import FindBar, Words
-from localspec.tui.panels.keys_line import Key, KeysLine, footer_key, show_anew
+from localspec.tui.panels.keys_line import PASSING, Key, KeysLine, by_column, footer_key, in_columns, show_anew
 from localspec.tui.panels.prompt import Prompt
 from localspec.tui.panels.sidebar import Sidebar
 from localspec.tui.screens.chat import ChatScreen
@@ -200,6 +200,64 @@ async def test_the_line_of_keys_shows_what_acts_now():
         await stage.until(lambda: "Esc" not in keys(stage) and "F2 Speed" in keys(stage))
         await stage.pilot.resize_terminal(79, 30)
         await stage.until(lambda: "F2" not in keys(stage))
+
+
+def line_key(key: str, word: str, action: str) -> Key:
+    return Key(key, key, word, action, False, "")
+
+
+USUAL = [
+    line_key("Enter", "Send", "send"),
+    line_key("F1", "Help", "help"),
+    line_key("^P", "Menu", "command_palette"),
+    line_key("^N", "New", "new"),
+    line_key("^Q", "Quit", "quit"),
+    line_key("F2", "Speed", "speed"),
+    line_key("^B", "Chats", "chats"),
+    line_key("F5", "Speculation", "spec"),
+    line_key("F3", "Tokens", "tokens"),
+    line_key("Esc", "Stop", "stop"),
+]
+RELOAD = line_key("^R", "Reload", "reload")
+STAYING = [key for key in USUAL if key.action not in PASSING]
+
+
+@pytest.mark.parametrize("width", range(60, 140))
+def test_keys_that_come_and_go_move_none_that_stays(width: int):
+    """Whichever of them act now, each key is in its own columns, and the most useful ones are there."""
+    passing, columns = [key for key in (*USUAL, RELOAD) if key.action in PASSING], dict[str, int]()
+    for bits in range(1 << len(passing)):
+        now = [key for index, key in enumerate(passing) if bits >> index & 1]
+        shown = by_column(in_columns([*STAYING, *now], [*USUAL, *now[len(now) - (RELOAD in now) :]], width))
+        assert all(columns.setdefault(key, first) == first for first, key, _ in shown)
+        assert {"Enter", "F1", "^P", "^N", "^Q", *(["^R"] if RELOAD in now else [])} <= {key for _, key, _ in shown}
+        assert "Esc" in {key for _, key, _ in shown} or USUAL[-1] not in now or RELOAD in now
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+async def test_a_second_click_in_the_same_columns_does_what_the_first_did(width: int, monkeypatch: pytest.MonkeyPatch):
+    """It quit: "Esc Back" came, and moved Quit below the mouse."""
+    monkeypatch.setattr("localspec.tui.terminal.footer_key.READ_SECONDS", 0)
+    async with open_chat(ScriptedEngine(HELLO), size=(width, 30)) as stage:
+        await stage.ready()
+        (at,) = [key.region for key in stage.chat.query(FooterKey) if key.key == "f2"]
+        for fold in ("folded", "whole", "hidden"):
+            await stage.pilot.click(offset=(at.x + 1, at.y))
+            await stage.until(lambda fold=fold: stage.chat.speed.fold == fold)
+            await stage.until(lambda fold=fold: ("Esc Back" in stage.seen) == (fold != "hidden"))
+
+
+async def test_a_click_is_not_for_a_key_that_has_just_come(monkeypatch: pytest.MonkeyPatch):
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with open_chat(engine, size=(100, 30)) as stage:
+        await stage.begins("hi")
+        (stop,) = [key for key in stage.chat.query(FooterKey) if key.key == "escape"]
+        monkeypatch.setattr("localspec.tui.terminal.footer_key.READ_SECONDS", 600)
+        await stage.pilot.click(stop)
+        assert stage.chat.state.answering
+        monkeypatch.setattr("localspec.tui.terminal.footer_key.READ_SECONDS", 0)
+        await stage.pilot.click(stop)
+        await stage.sees("stopped")
 
 
 async def test_a_key_of_the_line_that_is_said_anew_is_like_one_that_is_made_anew():

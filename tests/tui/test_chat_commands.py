@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.events import Key
 from textual.theme import Theme
@@ -424,6 +425,18 @@ def test_the_report_has_what_each_kind_of_drafter_proposed():
     sums = {"lookup": DrafterSums(1200, 900, 100), "early-exit": DrafterSums(5, 0, 0)}
     told = answer_report(Stats(predicted_n=6, predicted_ms=60.0, draft_n=1205, by_drafter=sums)).splitlines()
     assert {"look-up     1,200: 900 accepted, 90 %", "early exit  5: 0 accepted"} <= {*told}
+
+
+def test_the_report_says_what_its_bytes_are_of():
+    """`doctor` reads 30.9 GB/s from memory, where 92.9 at best stood here without a word: of a model in a cache."""
+    measured = Stats(predicted_n=6, predicted_ms=1.0, kv_bytes=1_000_000, peak_bytes=510_000_000, read_bytes=14_600_000)
+    small = msgspec.structs.replace(measured, target_bytes=20_000_000, bandwidth_peak_gbs=92.9)
+    large = msgspec.structs.replace(measured, target_bytes=900_000_000, bandwidth_peak_gbs=92.9)
+    told = answer_report(small)
+    assert "memory      21 MB for weights and caches, 510 MB for all of the program at most" in told
+    assert "of 92.9 at best; so small a model may be read from a cache" in told
+    assert "cache;" not in answer_report(large)
+    assert answer_report(large).partition("of 92.9 at best")[2].startswith("\n")
 
 
 async def test_what_has_just_been_told_is_not_told_again():

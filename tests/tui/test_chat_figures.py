@@ -12,13 +12,24 @@ from localspec.config.tables import Config
 from localspec.core.blocks import column
 from localspec.core.events import DraftLength, Mode, Proposal, Ready, SpecCard, Stats, Step
 from localspec.core.requests import SamplingOptions
-from localspec.engine.drafters.table import spelling
+from localspec.engine.drafters.table import EARLY_EXIT, spelling
 from localspec.runtime.local_models import ListedModel
 from localspec.tui.app import ChatApp
 from localspec.tui.chat import explained as explained_signs
 from localspec.tui.chat import hints
 from localspec.tui.chat.draft_length import LONG, RECENT, drafter, drafting, explained, length_now, why_off, words
-from localspec.tui.chat.explained import ACCEPTED, CERTAIN, CONTEXT, GAIN, PROBES, RIBBON, ROUND, SPEED, WHAT_YOU_SEE
+from localspec.tui.chat.explained import (
+    ACCEPTED,
+    CERTAIN,
+    CONTEXT,
+    GAIN,
+    LAYERS,
+    PROBES,
+    RIBBON,
+    ROUND,
+    SPEED,
+    WHAT_YOU_SEE,
+)
 from localspec.tui.chat.gain import NOT_YET, UNSTEADY, against, gain
 from localspec.tui.chat.info import ChatInfo, info
 from localspec.tui.control.tuning import Tuning
@@ -372,6 +383,9 @@ async def test_the_help_begins_with_what_is_seen_and_the_marks_of_tokens():
 
 def test_the_signs_in_the_help_are_those_of_the_screen():
     """Whoever changes what is shown changes what explains it."""
+    layers = SpecCard("early-exit", "early exit 2", exit_layer=2)
+    assert drafting(layers) == f"{LAYERS.sign}, auto"
+    assert EARLY_EXIT.summary("2") == LAYERS.sign, "as ls and the models screen name it"
     assert gain(1.5, 0.1, shows_band=True).plain == f"{GAIN.sign} {CERTAIN.sign.split()[0]}"
     assert gain(0.5, 0.1).plain.endswith(CERTAIN.sign.split()[1])
     assert gain(None, None).plain == explained_signs.NOT_YET.sign

@@ -273,6 +273,35 @@ async def test_why_an_answer_failed_or_never_began_is_said_when_the_chat_is_open
     assert [said.reason for said in saved()] == ["", "It broke.", "", ""]
 
 
+@pytest.mark.parametrize("way", ["new", "list"])
+@pytest.mark.parametrize("began", [False, True])
+async def test_leaving_a_chat_stops_its_answer_and_both_chats_say_so(way: str, began: bool):
+    with History() as history:
+        chat(history, "elsewhere")
+    engine = ScriptedEngine(HELLO, paused=True)
+    async with kept_chat(engine, size=(120, 30)) as stage:
+        engine.permit(3 if began else 1)
+        await stage.send("one")
+        await stage.until(lambda: "Hello there" in stage.seen if began else engine.requests)
+        if way == "new":
+            await stage.pilot.press("ctrl+n")
+        else:
+            await stage.pilot.press("ctrl+b")
+            await stage.sees("elsewhere")
+            await stage.pilot.press("down", "enter")
+        await stage.hints("The answer that was being written was stopped when you left it; /continue there goes on.")
+        engine.permit(9)
+        await stage.ready()
+        await stage.hints("was stopped when you left it")
+    with History(reading=True) as history:
+        left = next(one for one in history.chats() if one.title == "one")
+    async with kept_chat(ScriptedEngine(SHORT), past=recall(left.id)) as stage:
+        if began:
+            await stage.sees("Hello there", "stopped")
+        else:
+            await notes_end_with(stage, "opened: you opened another chat before it began. Ctrl+R asks for one.")
+
+
 async def test_a_question_that_the_program_did_not_live_to_answer_says_so():
     engine = ScriptedEngine(HELLO, paused=True)
     async with kept_chat(engine) as stage:

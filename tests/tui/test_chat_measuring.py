@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import webbrowser
 
@@ -135,6 +136,16 @@ async def test_the_bench_has_the_machine_to_itself_and_the_chat_goes_on(monkeypa
         await stage.ready()
         await stage.send("hi")
         await stage.sees("Bye.", "idle")
+
+
+def test_below_the_figures_the_chat_names_its_own_commands():
+    """A path of a GGUF file broke two of the shell's over five lines."""
+    lines = ["localspec bench /a/long/path.gguf --sweep exit-layer", "localspec pair /a/long/path.gguf --hub"]
+    found = read_figures(FIGURES.replace('"rows"', f'"try": {json.dumps(lines)}, "rows"').encode())
+    told = as_text(found)
+    assert "\n/why lists what could draft for it, and /draft NAME loads that.\n" in told
+    assert "localspec " not in told
+    assert "/why" not in as_text(read_figures(FIGURES.encode()))
 
 
 async def test_a_question_during_the_bench_waits_and_esc_ends_the_bench(monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+from textual import events
 
 from localspec.config.tables import ChatTable, Config
 from localspec.config.tables import OverflowPolicy as Policy
@@ -97,6 +98,37 @@ async def test_what_was_being_typed_when_it_appeared_is_no_answer(typed: str, mo
         await stage.pilot.press("enter")
         await stage.until(lambda: len(stage.turns) == 4)  # after a rest, one key may follow another at once
         assert told(stage.engine) == ["too much"]
+
+
+@pytest.mark.parametrize("typed", ["no", "do", "so", "dn"])
+async def test_a_letter_that_another_follows_at_once_is_no_answer(typed: str, monkeypatch: pytest.MonkeyPatch):
+    """Whoever looks up only after a pause in a sentence has not answered with its next word."""
+    async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO)) as stage:
+        monkeypatch.setattr("localspec.tui.screens.overflow.ALONE_SECONDS", 60)
+        await asked(stage, turns=1)
+        await stage.pilot.press(*typed)
+        await stage.pilot.pause()
+        monkeypatch.setattr("localspec.tui.screens.overflow.ALONE_SECONDS", 0)
+        await stage.pilot.press("x")  # which is no choice
+        await stage.pilot.pause()
+        assert isinstance(stage.app.screen, Overflow), "what was typed chose nothing"
+        await stage.pilot.press("d")
+        await stage.until(lambda: len(stage.turns) == 4)
+        assert told(stage.engine) == ["too much"]
+
+
+async def test_keys_that_waited_while_the_screen_came_are_no_answer(monkeypatch: pytest.MonkeyPatch):
+    """They are older than it, and between two of them there may have been a pause."""
+    async with open_chat(ScriptedEngine(HELLO, [FULL], HELLO)) as stage:
+        monkeypatch.setattr("localspec.tui.screens.overflow.REST_SECONDS", 1)
+        await asked(stage, turns=1)
+        for key, age in (("a", 9.0), ("n", 5.0)):
+            event = events.Key(key, key)
+            event.time -= age
+            stage.app.post_message(event)
+        await stage.pilot.pause(0.1)
+        assert isinstance(stage.app.screen, Overflow)
+        await stage.pilot.press("escape")
 
 
 @pytest.mark.slow

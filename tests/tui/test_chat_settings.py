@@ -467,7 +467,7 @@ def test_on_the_shelf_are_the_catalogues_models_and_folders_of_chats_that_are_st
     assert found[GUIDE].num_bytes > 1 << 20
     assert found[str(tmp_path / "tiny")].quant == "fp32"
     assert [name for name, _ in found[GUIDE].drafts] == ["auto", "small", "off"]
-    assert found[GUIDE].drafts[0][1] == "early exit after layer 2"
+    assert found[GUIDE].drafts[0][1] == "layers 1–2"
     assert [name for name, _ in found[str(tmp_path / "tiny")].drafts] == ["auto", "off"]
     assert found[str(tmp_path / "broken")].fit == "cannot be loaded"
     (loaded, *_) = on_disk(Catalog.load(), GUIDE, loaded="int8")
@@ -563,7 +563,7 @@ async def test_another_model_is_picked_and_the_conversation_goes_on(
             "fits",
             "fp32",
             "[/nope]" if size[0] > 60 else " nope]",
-            "auto: early exit after layer 2",
+            "auto: layers 1–2",
             "off: decode plain",
             "Esc",
         )

@@ -170,13 +170,13 @@ async def test_without_a_drafter_f5_shows_what_could_draft_and_others_say_where_
             stage.chat.status.end_hint()
         await stage.pilot.press("ctrl+c", "f5")
         why = "Nothing drafts: its state cannot be rolled back." if spec.reason else "No draft model is known for it"
-        await stage.sees("Drafters for guide", why, "×–", "early exit 2", "hub: Ctrl+O")
+        await stage.sees("Drafters for guide", why, "×–", "layers 1–2", "hub: Ctrl+O")
         await stage.sees("at most 1/4 of the size")
         await stage.pilot.press("f5")
         await stage.until(lambda: stage.app.screen is stage.chat)
         await stage.send("/why")
         await stage.sees(
-            "×–  look-up  copies earlier text of this chat", "look-up + early exit 2  trained for early exit"
+            "×–  look-up  copies earlier text of this chat", "look-up + layers 1–2  trained for early exit"
         )
         loaded: list[tuple[str, str | None]] = []
         stage.chat.models.choose = lambda model, draft=None: loaded.append((model, draft))  # type: ignore[method-assign]
@@ -199,7 +199,7 @@ async def test_the_page_of_drafters_has_the_one_in_use_highlighted_and_what_is_t
         await stage.sees("Drafters for guide", "at most 1/4 of the size")
         rows = stage.app.screen.query_one(OptionList)
         assert rows.highlighted is not None
-        assert "early exit 2" in str(rows.get_option_at_index(rows.highlighted).prompt)
+        assert "layers 1–2" in str(rows.get_option_at_index(rows.highlighted).prompt)
         await stage.pilot.press("enter")
         await stage.sees("This model is loaded already, with this draft.")
         await stage.send("/why")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
@@ -117,6 +118,16 @@ def a_hub(**scripts: Any) -> dict[Any, Any]:
         AskPull: [[a_plan()]],
     }
     return usual | {globals()[name]: script for name, script in scripts.items()}
+
+
+async def test_beside_the_drafters_the_last_line_names_no_key_of_the_models():
+    async with models() as stage:
+        await stage.sees("Tab drafters", "x delete", "v verify")
+        await stage.pilot.press("tab")
+        await stage.sees("Enter loads the model with this drafter · Tab models · Esc closes")
+        assert "x delete" not in stage.seen
+        await stage.pilot.press("tab")
+        await stage.sees("Tab drafters", "x delete", "v verify")
 
 
 async def test_d_adds_only_a_drafter_whose_tokens_were_compared(monkeypatch: pytest.MonkeyPatch):
@@ -533,13 +544,57 @@ async def test_parts_are_not_deleted_where_a_version_downloaded_by_its_commit_wo
         await stage.sees("Cancel it and keep the parts", "Cancel it and delete the parts")
 
 
+def linked(repo: str, file: str = "config.json", commit: str = COMMIT) -> None:
+    """A file of a version that its branch names, as a download leaves it."""
+    path = hub_cache.kept(repo) / "snapshots" / commit / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("{}")
+    main = hub_cache.kept(repo) / "refs" / "main"
+    main.parent.mkdir(exist_ok=True)
+    main.write_text(commit)
+
+
+@pytest.mark.parametrize("change", ["another file", "a newer version"])
+async def test_what_another_program_adds_to_a_repository_that_is_here_is_listed(
+    change: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Names of repositories alone were compared: a second file of one came when the screen was opened again."""
+    monkeypatch.setattr(models_screen, "LOOK_SECONDS", 0.05)
+    linked("org/cached", "m-Q4_0.gguf")
+    async with models() as stage:
+        await stage.until(lambda: screen(stage).here is not None)
+        monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf("org/cached:Q4_1"))
+        if change == "another file":
+            linked("org/cached", "m-Q4_1.gguf")
+        else:
+            linked("org/cached", "m-Q4_0.gguf", "d" * 40)
+        await stage.sees("org/cached:Q4_1", "On disk 3")
+
+
+async def test_versions_that_no_row_has_are_counted_below_the_list(monkeypatch: pytest.MonkeyPatch):
+    """A model that was pulled by a commit alone took its bytes unseen; one whose version has a row is not counted."""
+    monkeypatch.setattr(models_screen, "LOOK_SECONDS", 0.05)
+    linked("org/cached", "model.safetensors")
+    async with models() as stage:
+        await stage.until(lambda: screen(stage).here is not None)
+        assert "pulled as" not in stage.seen
+        folder = hub_cache.kept("org/pinned") / "snapshots" / ("e" * 40)
+        folder.mkdir(parents=True)
+        (folder / "model.safetensors").write_bytes(bytes(5_000_000))
+        await stage.sees(
+            "1 version pulled as ORG/NAME@REV, of org/pinned, is not listed and takes 5 MB.", "localspec rm org/pinned"
+        )
+        shutil.rmtree(hub_cache.kept("org/pinned"))
+        await stage.until(lambda: "pulled as" not in stage.seen)
+
+
 async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(monkeypatch: pytest.MonkeyPatch):
     """HF_HUB_OFFLINE asks nothing; a hub out of reach is a sentence. What another program fetches comes by itself."""
     no_route = PullError("There is no route to the hub.", hint="Check the connection.")
     hub = PacedHub({AskSearch: [[no_route]]}).install(monkeypatch)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/cached"])
     monkeypatch.setattr(models_screen, "LOOK_SECONDS", 0.05)
+    linked("org/cached")
     async with models(tab="2") as stage:
         await stage.sees("Offline: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set")
         assert not hub.asked
@@ -548,7 +603,7 @@ async def test_without_a_network_the_hub_says_so_in_a_line_and_all_else_works(mo
         await stage.sees("There is no route to the hub. Enter tries again.")
         await stage.pilot.press("tab", "1")
         monkeypatch.setattr("localspec.runtime.local_models.on_disk", lambda *_, **__: shelf("org/fetched"))
-        monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/cached", "org/fetched"])
+        linked("org/fetched")
         await stage.sees("org/fetched", "On disk 3")
         assert screen(stage).disk.model_list.has_focus
 
@@ -611,7 +666,7 @@ async def test_a_complete_download_is_announced_once_and_over_no_question(monkey
         await stage.sees("↓ 50 %")
         await stage.pilot.press("3", "x")
         await stage.sees("Cancel this download?")
-        monkeypatch.setattr(hub_cache, "repositories", lambda: ["org/model"])
+        linked("org/model")
         queue = screen_below(stage).downloads.queue
         ends.set()
         await stage.until(lambda: not queue.unfinished)
@@ -626,7 +681,7 @@ async def test_a_complete_download_is_announced_once_and_over_no_question(monkey
         await stage.sees("✓ disk")
         await stage.pilot.press("tab", "1", "end", "x")
         await stage.sees("Delete org/model?")
-        monkeypatch.setattr(hub_cache, "repositories", list)
+        shutil.rmtree(hub_cache.kept("org/model"))
         await stage.pilot.press("enter")
         await stage.until(lambda: not queue.items)
         await stage.pilot.press("2")

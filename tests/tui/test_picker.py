@@ -18,7 +18,7 @@ from tests.support.scripted_engine import ScriptedEngine
 pytestmark = pytest.mark.heavy
 
 OFF = ("off", "decode plain")
-DRAFTS = (("auto", "early exit after layer 1"), OFF)
+DRAFTS = (("auto", "layer 1"), OFF)
 
 
 async def test_models_are_shown_while_others_are_looked_for(monkeypatch: pytest.MonkeyPatch):

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.heavy
 QUESTION = "What is speculative decoding?"
 THOUGHT = "<think>\nA small model proposes.\nThe large one verifies.\n</think>\n\nBoth."
 OFF = (("off", "decode plain"),)
-DRAFTS = (("auto", "early exit after layer 1"), ("small", "small, a model: guide-draft"), *OFF)
+DRAFTS = (("auto", "layer 1"), ("small", "small, a model: guide-draft"), *OFF)
 FULL = Failure("context_overflow", "The prompt is 8,609 tokens and the context holds 8,192.", "Shorten it.", 5, 3)
 
 

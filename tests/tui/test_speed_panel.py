@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import product
 
 import msgspec
@@ -158,6 +159,18 @@ def test_of_few_lines_the_last_are_left_out():
     names = ["speed-up", "accepted", "context", "plain", "a round", "drafts", "drafting", "memory", "peak", "RAM"]
     assert [line[:LABEL].strip() for line in whole if "token" not in line][1:] == names
     assert [line[:LABEL].strip() for line in few][1:] == names[:7]
+
+
+def test_the_three_lines_of_memory_fit_together():
+    """RAM 0.0 GB stood below a peak of 510 MB: it counted weights and caches only."""
+    small = changed(target_bytes=20_000_000, kv_bytes=1_000_000, peak_bytes=510_000_000)
+    reading = SpeedReading(small, 0.06, 12, (), READY.spec, "cpu", 25_300_000_000)
+    *_, memory, peak, ram = panel(reading, WIDTH, 18).plain.splitlines()
+    assert (memory, peak) == ("memory   21 MB", "peak     510 MB")
+    assert ram.startswith("RAM ")
+    assert ram.endswith(" 0.5/25.3 GB")
+    of_gpu = panel(replace(reading, device="cuda:0"), WIDTH, 18).plain.splitlines()[-1]
+    assert of_gpu.endswith(" 0.0/25.3 GB"), "the peak is of main memory"
 
 
 SIZES = {  # weights, keys and values, peak, memory of the device, context

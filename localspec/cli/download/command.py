@@ -22,6 +22,7 @@ from localspec.engine.drafters.table import LOOKUP, has_model
 from localspec.hub.process import HubProcess
 from localspec.hub.records import Progress, Pulled, PullPlan
 from localspec.models.catalog import Catalog
+from localspec.runtime import known_pairs
 
 
 def pull(asked: RequestedPull, *, background: bool = False) -> int:
@@ -73,7 +74,10 @@ def agree_to_key(asked: RequestedPull) -> None:
 
 
 def after(asked: RequestedPull, plan: PullPlan, pulled: Pulled) -> None:
-    """Registers the model under its key, and says how to chat with it."""
+    """Registers the model under its key, and says how to chat with it. The drafter of an earlier pull is its own no
+    more, where none was asked for: not by a download that began elsewhere and goes on."""
+    if asked.request.draft == "none" and not (asked.agreed or asked.request.repairs):
+        known_pairs.PULLED.remove(pulled.target.repo)
     if asked.request.key:
         store_model(asked.request.key, *entry(plan, pulled, asked.request.draft))
     if not asked.json:

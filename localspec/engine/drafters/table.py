@@ -60,8 +60,7 @@ def suggest_exit(target: DraftTarget) -> Suggestion | None:
 
 
 def shown_exit(spec: SpecCard) -> str:
-    last = spec.exit_layer
-    return card_name(spec) if not last else f"layers 1–{last}" if last > 1 else "layer 1"
+    return exit_words(str(spec.exit_layer)) if spec.exit_layer else card_name(spec)
 
 
 def check_exit(layer: int, layers: int, name: str) -> None:
@@ -86,12 +85,19 @@ def make_early_exit(argument: str, target: Resident, own: Resident | None) -> Dr
     return EarlyExitDrafter(target, int(argument))
 
 
+def exit_words(layer: str) -> str:
+    """The layers that draft, as every screen names them."""
+    if not layer:
+        return "early exit"
+    return f"layers 1–{layer}" if int(layer) > 1 else "layer 1"
+
+
 EARLY_EXIT = DrafterRow(
     name="early-exit",
     make=make_early_exit,
     usage="early-exit[:E]",
     label=lambda layer: f"early exit {layer}".strip(),
-    summary=lambda layer: f"early exit after layer {layer}" if layer else "early exit",
+    summary=exit_words,
     spelling=lambda spec: f"early-exit:{spec.exit_layer}",
     parse=parse_exit,
     check=check_early_exit,
@@ -239,7 +245,7 @@ def together(name: str, lookup: bool) -> str:
 
 
 def summary(request: DraftRequest) -> str:
-    """The drafter in the list of models."""
+    """The drafter as screens and lists name it."""
     row = DRAFTERS.get(request.kind)
     return row.summary(request.argument) if row else request.kind
 

@@ -20,6 +20,7 @@ class Shown(NamedTuple):
 
 
 DRAFTER: Final = Shown("⇐", "the drafter, which quickly guesses the next tokens")
+LAYERS: Final = Shown("layers 1–2", "early exit: the model's own first layers are the drafter")
 ROUND: Final = Shown("round", "the drafter guesses tokens, the model keeps the right ones")
 SPEED: Final = Shown("tok/s", "tokens (words or parts of words) per second")
 GAIN: Final = Shown("×1.50 ±0.10", "times as fast as without drafting, with its 95 % interval")
@@ -31,5 +32,5 @@ CONTEXT: Final = Shown("ctx", "tokens that the model last read and wrote, and ho
 PLAIN: Final = Shown("plain", "the speed without drafting: speed divided by speed-up")
 PROBES: Final = Shown("probes", "rounds without a draft, to measure the speed-up by")
 
-WHAT_YOU_SEE: Final = (DRAFTER, ROUND, SPEED, GAIN, CERTAIN, NOT_YET, RIBBON, ACCEPTED, CONTEXT, PLAIN, PROBES)
+WHAT_YOU_SEE: Final = (DRAFTER, LAYERS, ROUND, SPEED, GAIN, CERTAIN, NOT_YET, RIBBON, ACCEPTED, CONTEXT, PLAIN, PROBES)
 UNDER_AN_ANSWER: Final = f"Tokens written; seconds to the first one; {ACCEPTED.sentence}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from localspec.core.events import DrafterSums, ModelCard, SpecCard, Stats
+from localspec.core.main_memory import CACHED_BYTES
 from localspec.core.sanitize import one_line
 from localspec.core.server_speculation import is_served, speculation
 from localspec.core.sizes import size_words
@@ -83,8 +84,8 @@ def times(stats: Stats) -> str:
 
 
 def memory(stats: Stats) -> str:
-    peak = f", {size_words(stats.peak_bytes)} at most" if stats.peak_bytes else ""
-    return f"{size_words(held(stats))}{peak}" if held(stats) else ""
+    peak = f", {size_words(stats.peak_bytes)} for all of the program at most" if stats.peak_bytes else ""
+    return f"{size_words(held(stats))} for weights and caches{peak}" if held(stats) else ""
 
 
 def reads(stats: Stats) -> str:
@@ -93,7 +94,8 @@ def reads(stats: Stats) -> str:
     if stats.bandwidth_gbs is None:
         return ""
     most = stats.bandwidth_peak_gbs or 0.0
-    peak = f" of {most:.1f} at best" if most >= stats.bandwidth_gbs else ""
+    cached = "; so small a model may be read from a cache" if 0 < stats.target_bytes < CACHED_BYTES else ""
+    peak = f" of {most:.1f} at best{cached}" if most >= stats.bandwidth_gbs else ""
     return f"{stats.bandwidth_gbs:.1f} GB/s{peak}"
 
 

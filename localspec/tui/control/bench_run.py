@@ -13,10 +13,11 @@ from localspec.core.errors import EngineError
 from localspec.core.events import Loading
 from localspec.core.requests import LoadRequest
 from localspec.core.sanitize import one_line
-from localspec.runtime.bench_table import RowLength, bench_table, conclusion
+from localspec.runtime.bench_table import RowLength, bench_table, conclusion, which_counts
 from localspec.tui.panels.stats_line import loading_words
 
 TOKENS, REPEATS = 64, 1  # a look, in the middle of a chat; the command measures longer
+TO_TRY = "/why lists what could draft for it, and /draft NAME loads that."
 LONGEST_LINE = 1 << 20  # the figures come in one
 BAR = 10
 
@@ -34,13 +35,14 @@ class ShownRow(msgspec.Struct, frozen=True):
     same: str | None = None
 
 
-class Measured(msgspec.Struct, frozen=True):
-    """The command's JSON."""
+class Measured(msgspec.Struct, frozen=True, rename={"to_try": "try"}):
+    """The command's JSON. `to_try`: commands for a shell."""
 
     model: str
     quant: str
     rows: list[ShownRow]
     notes: list[str] = []
+    to_try: list[str] = []
 
 
 def arguments(load: LoadRequest) -> list[str]:
@@ -123,5 +125,5 @@ def progress(event: Loading, ends: str) -> str:
 
 def as_text(found: Measured) -> str:
     title = f"{one_line(found.model)} · {one_line(found.quant)} · greedy · {TOKENS} tokens an answer"
-    below = (*found.notes, conclusion(found.rows))
+    below = (*found.notes, TO_TRY if found.to_try else "", which_counts(found.rows), conclusion(found.rows))
     return "\n".join([title, bench_table(found.rows), *map(one_line, filter(None, below))])

@@ -28,6 +28,9 @@ from localspec.tui.panels.sidebar import Sidebar
 
 EXPORTS: tuple[Format, ...] = ("md", "json", "jsonl")
 NOTHING_TO_EXPORT = "This chat is empty: there is nothing to export."
+LEFT = "you opened another chat before it began."
+ELSEWHERE = "you went to another message before it began."
+BROKEN_OFF = "The answer that was being written was stopped when you left it; /continue there goes on."
 UNANSWERED, ASK = "This message had no answer when the chat was opened", "{retry} asks for one."
 STOPS = (
     "In this chat, a message that does not fit into the context stays unanswered, as you chose. "
@@ -41,6 +44,7 @@ class Chats:
     another is on the screen."""
 
     chat_id: str | None = None
+    broke_off = False  # an answer, and another chat is not there yet
 
     def __init__(self, parts: ChatParts, turns: Turns, edits: Edits, *, opened: Callable[[], object]) -> None:
         self.screen, self.state, self.feedback, self.work = parts.screen, parts.state, parts.feedback, parts.work
@@ -63,17 +67,20 @@ class Chats:
             await self.feedback.note(f"{UNANSWERED}{why} {self.feedback.with_keys(ASK)}{stops}")
 
     async def begin(self) -> None:
-        await self.turns.take_back()
-        await self.turns.break_off()
+        await self.leave(LEFT)
         self.unsent.leave(takes_along=True)
         self.recorder.leave()
         self.conversation.forget()
         await self.begin_with(None)
 
+    async def leave(self, why: str) -> None:
+        """What waits goes back to the prompt, and what is being written ends."""
+        await self.turns.take_back()
+        self.broke_off |= await self.turns.break_off(why)
+
     async def open(self, past: OpenChat) -> None:
         """Go on in a chat that was kept; what waits to be asked in this one goes back to the prompt."""
-        await self.turns.take_back()
-        await self.turns.break_off()
+        await self.leave(LEFT)
         self.unsent.leave()
         self.recorder.open(past.chat)
         self.conversation.recall(past.chat, remembered(past))
@@ -96,6 +103,9 @@ class Chats:
         self.turns.locate()
         await self.show(past)
         self.screen.refresh_bindings()
+        if self.broke_off:
+            self.broke_off = False
+            self.feedback.hint(BROKEN_OFF, stays=True)  # the engine's end of it comes after
         self.unsent.seek(silent=past is not None and past.chat.id == self.chat_id)
 
     def lose_title(self, notice: Notice) -> None:
@@ -140,8 +150,7 @@ class Chats:
             self.sidebar.hide()
         self.state.prompt.focus()
         if message_id is not None or chat_id != self.chat_id:
-            await self.turns.take_back()
-            await self.turns.break_off()
+            await self.leave(ELSEWHERE if chat_id == self.chat_id else LEFT)
             self.work(partial(self.fetch, chat_id, message_id, words), "opening", exclusive=True)
 
     async def fetch(self, chat_id: str, message_id: int | None, words: str) -> None:
@@ -151,6 +160,7 @@ class Chats:
                 await asyncio.to_thread(self.recorder.settled)
             past = await asyncio.to_thread(self.store.open, chat_id, message_id)
         except LocalspecError as fault:
+            self.broke_off = False
             self.feedback.warn(fault)
         else:
             self.screen.call_later(self.open_at, past, message_id, words)

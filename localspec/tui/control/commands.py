@@ -120,7 +120,7 @@ COMMANDS = {
         ),
         Command(
             "copy",
-            "copy the last answer, its code or the whole chat",
+            "copy the last answer, its last block of code or the whole chat",
             "clipboard yank code",
             lambda chat, typed: chat.copies.copy(typed),
             "[code|all]",

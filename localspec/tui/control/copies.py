@@ -1,4 +1,4 @@
-"""Copies to the clipboard: the last answer, its code, the whole branch. Knows no engine."""
+"""Copies to the clipboard: the last answer, its last block of code, the whole branch. Knows no engine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from localspec.core.sanitize import clean, one_line
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.terminal import clipboard
+
+COPIED = "Copied."
 
 
 class Copies:
@@ -39,20 +41,20 @@ class Copies:
         from localspec.tui.markdown.parser import code_blocks  # imports Markdown's parser
 
         if blocks := code_blocks(utterance.text):
-            self.take(blocks[-1])
+            self.take(blocks[-1], f"Copied the last of {len(blocks)} code blocks." if len(blocks) > 1 else COPIED)
         else:
             self.feedback.hint("There is no code block in it.")
 
-    def take(self, text: str, says: str = "Copied.") -> None:
+    def take(self, text: str, says: str = COPIED) -> None:
         """Copies to the clipboard, cleaned: a control byte would act where it is pasted."""
         text = clean(text)
         self.screen.app.copy_to_clipboard(text)
         self.feedback.hint(says)
-        self.screen.run_worker(partial(self._put, text), thread=True, exit_on_error=False, group="clipboard")
+        self.screen.run_worker(partial(self._put, text, says), thread=True, exit_on_error=False, group="clipboard")
 
-    def _put(self, text: str) -> None:
+    def _put(self, text: str, says: str) -> None:
         """Runs in a thread: puts the text on the clipboard, and into a file where the terminal may not have taken
         it."""
         if not clipboard.put(text) and self.recorder.keeps:
             with suppress(OSError, UsageError):
-                self.screen.call_later(self.feedback.hint, one_line(clipboard.keep(text)))
+                self.screen.call_later(self.feedback.hint, one_line(f"{says} {clipboard.keep(text)}"))

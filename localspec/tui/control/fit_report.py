@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from localspec.core.errors import DoesNotFit, UsageError
-from localspec.core.requests import LEAST_CONTEXT, LoadRequest
+from localspec.core.requests import LEAST_CONTEXT, LoadRequest, WeightOptions
 from localspec.core.sanitize import one_line
 from localspec.core.sizes import size_words
 from localspec.engine.generic_arch import read_any
@@ -17,7 +19,7 @@ from localspec.loading.plan import Plan, make_plan
 from localspec.loading.plan_request import PlanRequest, choose_context
 from localspec.models.catalog import Catalog
 from localspec.models.checkpoint import Snapshot, open_snapshot
-from localspec.runtime.draft_choice import DrafterChoice, choose
+from localspec.runtime.draft_choice import DrafterChoice, choose, fitting
 
 GUESS = "Estimated from the files' headers, for main memory; a GPU's use is known only after loading."
 OF_GPU = (
@@ -49,11 +51,17 @@ def report_of(
         made_for = f"{one_line(entry.name)} was made for a context of {LEAST_CONTEXT} to {longest:,} tokens."
         raise UsageError(made_for, hint=f"Try: /fit {longest}")
     tokens = choose_context(snapshot.name, longest, context or load.weights.ctx)
-    request = request_here(
-        load.weights, drafter=drafter.snapshot, min_resident=drafter.exit_layer, gpu_bytes=gpu_bytes
-    ).asking(ctx=tokens)
+    weights = msgspec.structs.replace(load.weights, ctx=tokens)
+    asked = asked_of_plan(weights, drafter, gpu_bytes)
+    drafter = fitting(drafter, load.draft, snapshot, asked, held_bytes=held_bytes)
+    request = asked_of_plan(weights, drafter, gpu_bytes)
     report = fit_report(snapshot, request, held_bytes=held_bytes)
     return Fitted(snapshot, request, report, f"{one_line(entry.name)}{drafted_by(drafter)}")
+
+
+def asked_of_plan(weights: WeightOptions, drafter: DrafterChoice, gpu_bytes: int | None) -> PlanRequest:
+    """What loading with this drafter would ask of a plan."""
+    return request_here(weights, drafter=drafter.snapshot, min_resident=drafter.exit_layer, gpu_bytes=gpu_bytes)
 
 
 def what_fits(load: LoadRequest, context: int | None, *, held_bytes: int = 0, gpu_bytes: int | None = None) -> str:

@@ -63,11 +63,11 @@ class Interrupts:
             return partial(self.screen.call_later, self.turns.take_back)
         return None
 
-    def word(self, action: str, usual: str) -> str:
-        """What a key of the last line does now; "" for nothing."""
+    def word(self, action: str, usual: str) -> str | None:
+        """What a key of the last line does now; "" for nothing, None for nothing on a screen of this width."""
         match action:
             case "speed":
-                return usual if self.screen.size.width >= LEAST_WIDTH else ""
+                return usual if self.screen.size.width >= LEAST_WIDTH else None
             case "tokens":
                 return usual if self.views.has_tokens else ""
             case "spec":

@@ -5,7 +5,7 @@ Deleting is the hub's process's, which is ended when it has answered. Knows no l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
@@ -109,6 +109,12 @@ class Library:
             tuple(one.repo for one in replaced),
             sum(one.num_bytes for one in replaced),
         )
+
+    def unlisted_words(self, listed: Collection[tuple[str, str]]) -> str:
+        """What versions take that were pulled by a revision; `listed`: repositories and commits. Reads the disk."""
+        from localspec.hub.unlisted import unlisted, unlisted_words
+
+        return unlisted_words(unlisted(listed))
 
     # --- deleting
 

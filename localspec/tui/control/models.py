@@ -29,6 +29,7 @@ from localspec.tui.screens.dialog import Dialog, DialogButton
 STOP_FIRST = "Stop the answer first: press {stop}."
 UNLOADED = "unloaded: the next question loads it again"
 IN_USE = "This model is loaded already, with this draft."
+CHANGED = "you changed the model or its drafter before it began."
 CHECKING = "Checking {name}…"
 LONG = 600.0  # seconds; a check ends before
 SHORTER = "{name} holds {context:,} tokens of a chat; before it was {before:,}."
@@ -137,7 +138,7 @@ class Models:
 
     async def change(self, choice: ModelChoice, *, beside: bool = False) -> None:
         """Load what was chosen; an answer that is being written ends here. The conversation goes on."""
-        await self.turns.break_off()
+        await self.turns.break_off(CHANGED)
         is_there = self.is_there
         self.before = self.tuning.now if is_there else self.before
         self.drafter_before = self.drafter_now if choice.load.model == self.tuning.load.model else None

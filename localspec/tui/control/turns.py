@@ -293,9 +293,10 @@ class Turns:
             self.recorder.lose_drafter()
             self.state.lose_drafter()
 
-    async def end_turn(self, reason: FinishReason, fault: str = "") -> bool:
+    async def end_turn(self, reason: FinishReason, fault: str = "", why_none: str = STOPPED) -> bool:
         """Keeps the answer; the next turn may begin. False for an answer that never began: it is no version
-        beside others, and what was there before it is shown again. `fault`: the sentence of the error that ended it."""
+        beside others, and what was there before it is shown again. `fault`: the sentence of the error that ended it;
+        `why_none`: of one that never began and did not fail."""
         state, made = self.state, self.recorder.end(self.state.tally.stats, reason, fault)
         utterance, answer = state.utterance, state.answer
         state.utterance = state.answer = None
@@ -305,7 +306,7 @@ class Turns:
             self.measured = utterance.id
         elif utterance is not None:
             self.conversation.remove(utterance)
-            self.explain(utterance, fault or STOPPED)
+            self.explain(utterance, fault or why_none)
             self.recorder.show(self.conversation.head)
             state.forget_figures()
             await self.show_branch()
@@ -326,13 +327,16 @@ class Turns:
             self.state.enter("stopping", "stopping")
             self.engine.feed.cancel()
 
-    async def break_off(self) -> None:
-        """The answer ends here, stopped and saved, whatever the engine still says."""
+    async def break_off(self, why_none: str = STOPPED) -> bool:
+        """The answer ends here, stopped and saved, whatever the engine still says. Whether there was one; `why_none`
+        is kept with its question if it never began."""
         self.stop()
-        if self.state.answer is not None:
-            stats = replace(self.state.tally.stats, finish_reason="cancelled")
-            await self.state.answer.finish(self.recorder.whole(stats), self.state.tally.meter.band)
-            await self.end_turn("cancelled")
+        if self.state.answer is None:
+            return False
+        stats = replace(self.state.tally.stats, finish_reason="cancelled")
+        await self.state.answer.finish(self.recorder.whole(stats), self.state.tally.meter.band)
+        await self.end_turn("cancelled", why_none=why_none)
+        return True
 
 
 def sentence(failure: Failure, remedy: str = "") -> str:

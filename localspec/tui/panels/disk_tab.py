@@ -92,12 +92,14 @@ class OnDisk(Vertical):
         self.draft_list = OptionList(id="drafts", markup=False)
         self.state = Static(LOOKING, markup=False)
         self.detail, self.leftovers = (Static(markup=False, classes=name) for name in ("detail", "leftovers"))
-        self.leftovers.display = False
+        self.unlisted = Static(markup=False, classes="leftovers")
+        self.leftovers.display = self.unlisted.display = False
+        self.is_complete = False  # whether all models are listed
         self.chosen = chosen or now.model  # the one to be selected when it comes
         self.detailed = ""  # the one whose drafters are shown
 
     def compose(self) -> ComposeResult:
-        yield from (self.state, self.model_list, self.leftovers, self.detail)
+        yield from (self.state, self.model_list, self.leftovers, self.unlisted, self.detail)
         yield Static("Its draft model", markup=False, classes="heading")
         yield self.draft_list
 
@@ -183,7 +185,12 @@ class OnDisk(Vertical):
         self.leftovers.update(Content(words))
         self.leftovers.display = bool(words)
 
+    def show_unlisted(self, words: str) -> None:
+        self.unlisted.update(Content(words))
+        self.unlisted.display = bool(words)
+
     def show_state(self, *, more: bool) -> None:
+        self.is_complete = not more
         self.say(LOOKING if more else "" if self.models else NONE_FOUND)
         self.post_message(self.Listed())
 

@@ -177,12 +177,15 @@ def held(stats: Stats) -> int:
 
 
 def share_of_device(reading: SpeedReading, width: int) -> list[Content]:
-    """How much of its memory that is, where both are known."""
+    """How much of its memory that is, where both are known: of main memory the peak, which counts the whole program."""
     taken, total = held(reading.stats), reading.device_bytes
     if not taken or not total:
         return []
+    if reading.device == "cpu":
+        label, taken = "RAM", max(taken, reading.stats.peak_bytes)
+    else:
+        label = "VRAM"
     words = f" {taken / 1e9:.1f}/{total / 1e9:.1f} GB"
-    label = "RAM" if reading.device == "cpu" else "VRAM"
     return [row(label, meter(taken / total, max(LEAST_BAR, width - LABEL - len(words))) + words)]
 
 

@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 
 FREE_SECONDS = 3.0  # between two looks at what memory and disk are free: other programs take some, too
 LOOK_SECONDS = 0.5  # between two looks at what Hugging Face's cache holds: another program may fetch, too
-KEYS: dict[Tab | Literal["words"], str] = {
+Contents = dict[str, frozenset[tuple[str, int]]]
+KEYS: dict[Tab | Literal["drafts", "words"], str] = {
     "disk": "Enter loads · Tab drafters · {disk.formats} formats · {models.close} closes · {disk.delete} delete "
     "· {disk.verify} verify",
+    "drafts": "Enter loads the model with this drafter · Tab models · {models.close} closes",
     "words": "Enter searches · Tab ↓ list · {models.close} closes · in the list {models.disk} {models.downloads} "
     "other tabs",
     "hub": "Enter download · {hub.drafter} + drafter · {models.close} closes · {hub.licence} licence · {hub.page} page "
@@ -76,7 +78,7 @@ class ModelsScreen(DismissedOnce, Screen[ModelPick | None]):
         self.disk = OnDisk(lists.look, lists.look_at, lists.now, drafts_first=drafts_first, chosen=lists.chosen)
         self.hub, self.downloads = HubTab(library.downloads.queue), DownloadsTab(library.downloads.queue)
         self.keys = Static(markup=False, id="tab-keys")
-        self.here: list[str] | None = None
+        self.here: Contents | None = None
 
     def compose(self) -> ComposeResult:
         yield from (self.strip, self.disk, self.hub, self.downloads, self.keys, TooSmall())
@@ -102,9 +104,13 @@ class ModelsScreen(DismissedOnce, Screen[ModelPick | None]):
         self.show_keys()
 
     def show_keys(self) -> None:
-        """The keys of the tab, or of the line that is written in."""
-        is_writing = self.strip.tab == "hub" and self.hub.words.has_focus
-        self.keys.update(Content(with_keys(self, KEYS["words" if is_writing else self.strip.tab])))
+        """The keys of the tab, or of its other list or the line that is written in."""
+        shown: Tab | Literal["drafts", "words"] = self.strip.tab
+        if shown == "hub" and self.hub.words.has_focus:
+            shown = "words"
+        elif shown == "disk" and self.disk.draft_list.has_focus:
+            shown = "drafts"
+        self.keys.update(Content(with_keys(self, KEYS[shown])))
 
     def action_turn(self, by: int) -> None:
         self.action_open(TABS[(TABS.index(self.strip.tab) + by) % len(TABS)])
@@ -134,6 +140,20 @@ class ModelsScreen(DismissedOnce, Screen[ModelPick | None]):
     @on(OnDisk.Listed)
     def count(self) -> None:
         self.strip.counts = TabCounts(len(self.disk.models), len(self.library.downloads.queue.unfinished))
+
+    @on(OnDisk.Listed)
+    def look_at_unlisted(self) -> None:
+        """Show what versions take that the list does not have."""
+        if self.disk.is_complete:
+            listed = frozenset((one.origin.repo, one.origin.commit) for one in self.disk.models)
+            read = partial(self.read_unlisted, listed)
+            self.run_worker(read, thread=True, exit_on_error=False, exclusive=True, group="unlisted")
+
+    def read_unlisted(self, listed: frozenset[tuple[str, str]]) -> None:
+        """Runs in a thread."""
+        worker, words = get_current_worker(), self.library.unlisted_words(listed)
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self.disk.show_unlisted, words)
 
     def look_at_free(self) -> None:
         """Show what memory and disk are free now, and what is left over."""
@@ -166,17 +186,18 @@ class ModelsScreen(DismissedOnce, Screen[ModelPick | None]):
 
     def look_at_disk(self) -> None:
         """Runs in a thread."""
-        before, here = self.here, hub_cache.repositories()
+        before, here = self.here, hub_cache.contents()
         if here != before:
-            self.app.call_from_thread(self.take_here, here)
+            self.app.call_from_thread(self.take_here, here, hub_cache.repositories())
 
-    def take_here(self, here: list[str]) -> None:
-        """What Hugging Face's cache holds has changed, or is known for the first time."""
+    def take_here(self, here: Contents, repos: list[str]) -> None:
+        """What Hugging Face's cache holds has changed, or is known for the first time: a model, a version or a file of
+        one."""
         before, self.here = self.here, here
-        self.hub.take_here(here)
+        self.hub.take_here(repos)
         if before is not None:
             self.look_at_free()
-            self.disk.look_again([repo for repo in here if repo not in before])
+            self.disk.look_again([repo for repo in repos if here.get(repo) != before.get(repo)])
 
     # --- what is wanted
 

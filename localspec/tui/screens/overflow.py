@@ -5,6 +5,8 @@ Knows a sentence and a number; the screen does what is chosen.
 
 from __future__ import annotations
 
+from asyncio import TimerHandle
+from functools import partial
 from time import monotonic
 from typing import ClassVar, Literal
 
@@ -18,13 +20,21 @@ from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.core.sanitize import clean, one_line
-from localspec.tui.keys.key_names import shown
+from localspec.tui.keys.key_names import keys_of, shown
 from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
+from localspec.tui.terminal.timer import once
 
 OverflowChoice = Literal["stop", "drop-oldest", "new", "model"]
 KEYS = "↑ ↓ Enter, or a key."
 REST_SECONDS = 1.0
+ALONE_SECONDS = 0.5  # after a letter, until it is no beginning of a word
+CHOICES: dict[str, OverflowChoice] = {
+    "overflow.stop": "stop",
+    "overflow.drop": "drop-oldest",
+    "overflow.new": "new",
+    "overflow.model": "model",
+}
 
 
 class Overflow(DismissedOnce, ModalScreen[OverflowChoice | None]):
@@ -43,6 +53,7 @@ class Overflow(DismissedOnce, ModalScreen[OverflowChoice | None]):
         super().__init__()
         self._sentence, self._turns, self._own = sentence, turns, own
         self._last_key, self._listens = 0.0, False
+        self._alone: TimerHandle | None = None
 
     def compose(self) -> ComposeResult:
         dropping = f"Drop {oldest(self._turns)}, and don't ask again in this chat"
@@ -65,11 +76,23 @@ class Overflow(DismissedOnce, ModalScreen[OverflowChoice | None]):
         self._last_key = monotonic()
 
     def on_key(self, event: events.Key) -> None:
-        """Ignores keys of a user who was typing the next question when this appeared."""
+        """Whoever was typing the next question when this appeared has not answered; nor has who goes on typing it: a
+        letter that another key follows at once is no answer."""
+        if self._alone is not None:
+            self._alone.cancel()
         self._listens |= event.time - self._last_key >= REST_SECONDS
-        self._last_key = event.time
+        self._last_key = max(event.time, self._last_key)  # keys that waited are older than the screen
         if not self._listens:
             event.stop()
+        elif event.is_printable:
+            event.stop()
+            self._listens = False
+            self._alone = once(self, ALONE_SECONDS, partial(self.take_letter, event.key))
+
+    def take_letter(self, key: str) -> None:
+        """The letter was a key."""
+        if choice := next((choice for name, choice in CHOICES.items() if key in keys_of(self, name)), None):
+            self.action_choose(choice)
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         event.stop()

@@ -48,4 +48,4 @@ def keep(text: str) -> str:
     """Writes the text to a file, over what was copied last; returns a sentence that names it. OSError, UsageError."""
     file = paths.copied_file()
     write_whole(file, text.encode())
-    return f"Copied. If pasting fails, the text is also in {file}."
+    return f"If pasting fails, the text is also in {file}."
