@@ -19,7 +19,7 @@ from localspec.loading.self_check import config
 from localspec.runtime.worker import OPEN_MODEL, EngineProcess
 from localspec.tui.app import ChatApp
 from localspec.tui.chat.recorder import HistoryRecorder
-from localspec.tui.control.turns import DIED
+from localspec.tui.control.failures import DIED
 from localspec.tui.keys.key_names import with_keys
 from localspec.tui.screens.chat import ChatScreen
 from localspec.tui.transcript.markers import Note

@@ -9,6 +9,7 @@ from localspec.config.tables import OverflowPolicy
 from localspec.core.events import Failure
 from localspec.tui.chat.conversation import Utterance
 from localspec.tui.control.chat_model import ChatModel
+from localspec.tui.control.failures import Failures
 from localspec.tui.control.models import Chosen
 from localspec.tui.control.parts import ChatParts
 from localspec.tui.control.tuning import ModelChoice
@@ -23,12 +24,18 @@ class FullContext:
     """Asks the user, or follows this chat's earlier choice, which the conversation keeps; the settings' until then."""
 
     def __init__(
-        self, parts: ChatParts, turns: Turns, chat_model: ChatModel, *, begin_chat: Callable[[], Awaitable[None]]
+        self,
+        parts: ChatParts,
+        turns: Turns,
+        failures: Failures,
+        chat_model: ChatModel,
+        *,
+        begin_chat: Callable[[], Awaitable[None]],
     ) -> None:
         self.screen, self.state, self.feedback, self.engine = parts.screen, parts.state, parts.feedback, parts.engine
         self.conversation, self.recorder, self.tuning = parts.conversation, parts.recorder, parts.tuning
-        self.transcript, self.turns, self.begin_chat = parts.transcript, turns, begin_chat
-        self.chat_model = chat_model
+        self.transcript, self.turns, self.failures = parts.transcript, turns, failures
+        self.chat_model, self.begin_chat = chat_model, begin_chat
 
     @property
     def policy(self) -> OverflowPolicy:
@@ -76,7 +83,7 @@ class FullContext:
             if choice == "stop":
                 self.conversation.when_full = choice
                 self.recorder.shorten(choice, self.conversation.turns_left_out)
-            await self.turns.fail(failure)
+            await self.failures.meet(failure)
             if choice == "stop":
                 self.feedback.hint(ASKS_AGAIN)
 

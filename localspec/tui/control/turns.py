@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from localspec.core.errors import ENGINE_STOPPED, NO_ANSWER, ContextOverflow, RemoteError
-from localspec.core.events import Done, Failure, FinishReason, Notice, Prefill, Step, Text, Waiting
+from localspec.core.errors import NO_ANSWER
+from localspec.core.events import Done, FinishReason, Prefill, Step, Text, Waiting
 from localspec.core.requests import GenerateRequest, Reference
 from localspec.history import Attachment, first_line
 from localspec.history.references import bounded
@@ -30,15 +30,10 @@ from localspec.tui.transcript.markers import Note
 WAITING = "One message is waiting already; this one stays here."
 REPEATED = "The same text as before: at temperature 0, or with a seed, it never changes. Try: /set temperature=0.8"
 NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
-DIED = f"{ENGINE_STOPPED} Press {{reload}} to load it again."
-NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
-NOT_REACHED = "Not connected: {reload} tries again."
 NO_ANSWER_YET = f"{NO_ANSWER} {{retry}} asks for one."
 ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
 CUT = "The answer was cut after max_tokens. /continue goes on."
-KEPT = "What was written is kept: {retry} asks again, /continue goes on."
-AGAIN = "{retry} asks again."
 STOPPED = "you stopped it before it began."
 LOOPS = (
     "The answer repeats itself, so it was stopped. "
@@ -255,44 +250,6 @@ class Turns:
             self.feedback.hint(REPEATED)
         await self.ask_next()
 
-    async def fail(self, failure: Failure) -> None:
-        """The answer ends here, with an error; or what the engine did outside of an answer failed."""
-        if self.state.answer is None:
-            await self.fail_outside(failure)
-        else:
-            words = self.feedback.words(sentence(failure, self.remedy(failure)))
-            await self.state.answer.fail(words)
-            if not await self.end_turn("context" if failure.code == ContextOverflow.code else "error", failure.message):
-                await self.feedback.show(Note(words, level="error"))
-            self.state.enter("idle", "idle")
-        if self.state.phase == "idle" and failure.code != "engine_died":
-            await self.ask_next()
-
-    def remedy(self, failure: Failure) -> str:
-        """What goes on where a server has failed, by key: it may be back any time."""
-        if failure.code != RemoteError.code or self.state.answer is None:
-            return ""
-        return self.feedback.with_keys(KEPT if self.state.answer.text else AGAIN)
-
-    async def fail_outside(self, failure: Failure) -> None:
-        if self.state.phase == "loading":
-            if self.state.exit_code and failure.code == "engine_died":
-                return  # the reason stands there; that the engine then ended is no news
-            self.state.exit_code = failure.exit_code
-        await self.feedback.show(Note(self.feedback.words(sentence(failure)), level="error"))
-
-    async def lose_engine(self) -> None:
-        """The engine's process is gone."""
-        if self.state.answer is not None:
-            await self.fail(Failure(code="engine_died", message=ENGINE_STOPPED))
-        failed = NOT_REACHED if self.tuning.server else NOT_LOADED
-        self.state.enter("gone", self.feedback.with_keys(failed if self.state.exit_code else DIED))
-
-    def lose_drafter(self, notice: Notice) -> None:
-        if notice.code == "drafter_failed" and self.state.model is not None:
-            self.recorder.lose_drafter()
-            self.state.lose_drafter()
-
     async def end_turn(self, reason: FinishReason, fault: str = "", why_none: str = STOPPED) -> bool:
         """Keeps the answer; the next turn may begin. False for an answer that never began: it is no version
         beside others, and what was there before it is shown again. `fault`: the sentence of the error that ended it;
@@ -337,11 +294,3 @@ class Turns:
         await self.state.answer.finish(self.recorder.whole(stats), self.state.tally.meter.band)
         await self.end_turn("cancelled", why_none=why_none)
         return True
-
-
-def sentence(failure: Failure, remedy: str = "") -> str:
-    """The failure with its hint, but for the one that the state line shows where the engine died. A hint that ends in a
-    command, without a period, comes last: nothing else is to be read as a part of it."""
-    hint = "" if failure.code == "engine_died" else failure.hint
-    parts = (hint, remedy) if hint.endswith((".", "?")) else (remedy, hint)
-    return " ".join(filter(None, (failure.message, *parts)))

@@ -32,6 +32,7 @@ from localspec.tui.control.drafters import Drafters
 from localspec.tui.control.edits import Edits
 from localspec.tui.control.engine_link import EngineLink
 from localspec.tui.control.external_programs import ExternalPrograms
+from localspec.tui.control.failures import Failures
 from localspec.tui.control.feed import Arrived, ChatEngine
 from localspec.tui.control.feedback import Feedback
 from localspec.tui.control.full_context import FullContext
@@ -141,6 +142,7 @@ class ChatScreen(Painted, Screen[None]):
             leave_bench=lambda: self.measuring.leave_bench(),  # noqa: PLW0108 - made later
             kept=lambda: self.chats.kept(),  # noqa: PLW0108 - made later
         )
+        self.failures = Failures(parts, self.turns)
         self.copies: Copies = Copies(parts)
         self.reports: Reports = Reports(parts)
         self.settings: Settings = Settings(parts)
@@ -157,7 +159,7 @@ class ChatScreen(Painted, Screen[None]):
         self.models: Models = Models(parts, self.turns, self.speculation)
         self.picker: Picker = Picker(parts, self.models, self.library)
         self.chat_model = ChatModel(parts, self.models)
-        self.full_context = FullContext(parts, self.turns, self.chat_model, begin_chat=self.chats.begin)
+        self.full_context = FullContext(parts, self.turns, self.failures, self.chat_model, begin_chat=self.chats.begin)
         self.recovery = Recovery(parts, self.models, self.picker)
         self.drafters: Drafters = Drafters(parts, self.models, self.picker, self.speculation)
         self.measuring: Measuring = Measuring(parts, self.models)
@@ -227,7 +229,7 @@ class ChatScreen(Painted, Screen[None]):
                 self.state.show_spec(event.spec)
             case Notice():
                 await self.feedback.remark(event)
-                self.turns.lose_drafter(event)
+                self.failures.lose_drafter(event)
             case Waiting() | Prefill():
                 self.turns.read(event)
             case Step() | Text():
@@ -237,9 +239,9 @@ class ChatScreen(Painted, Screen[None]):
             case Failure() if self.full_context.concerns(event):
                 await self.full_context.meet(event)
             case Failure():
-                await self.turns.fail(event)
+                await self.failures.meet(event)
             case None:
-                await self.turns.lose_engine()
+                await self.failures.lose_engine()
                 self.recovery.offer()
 
     async def welcome(self, ready: Ready) -> None:
