@@ -31,7 +31,7 @@ MOST_TRIED = 4  # headers of a GGUF repository, each of a megabyte or more
 UNKNOWN = FitReport(name="", device="cpu", context=0, free_bytes=0, formats=(), chosen="", word="")
 ALONE = OfferedDrafter(DraftOffer("none"))
 SPOILS = "{} could draft, but both do not fit"
-SPOILS_LAYERS = "{} could draft, but the layers that it runs through do not fit"
+SPOILS_LAYERS = "{} could draft, but they do not all fit in memory"
 
 
 def prepare(client: Client, request: PullRequest, scratch: Path, *, report: Report = lambda _: None) -> PullPlan:

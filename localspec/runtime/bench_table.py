@@ -85,7 +85,7 @@ def differs(row: MeasuredRow, plain: float) -> bool:
 
 
 def conclusion(rows: Sequence[MeasuredRow]) -> str:
-    """Which row was fastest, as far as the intervals let it be said, and what localspec does unasked; "" where there is
+    """Which row was fastest, as far as the intervals decide that, and what localspec does unasked; "" where there is
     nothing to compare. The first row is what the others are measured against."""
     others = [row for row in rows if row.speedup is not None][1:]
     if not others:
@@ -93,7 +93,7 @@ def conclusion(rows: Sequence[MeasuredRow]) -> str:
     several = len({row.quant for row in rows}) > 1
     best = max(others, key=lambda row: row.speedup or 0)
     if best.speedup_spread is None:
-        return "Which is fastest cannot be said: there are too few answers."
+        return "Which is fastest is not known yet: there are too few answers."
     name = f"{one_line(best.method)} in {best.quant}" if several else one_line(best.method)
     if low(best) > 1:
         return f"Fastest here: {name}, {times(best)}. {usual(best, others, several=several)}".rstrip()

@@ -161,7 +161,7 @@ def test_a_table_whose_columns_do_not_fit_says_which_counts(form: str):
 
 def test_too_few_answers_say_nothing():
     few = [ROW, BenchRow("auto", "auto", "int8", 1, 20.0, None, 2.0, None)]
-    assert conclusion(few) == "Which is fastest cannot be said: there are too few answers."
+    assert conclusion(few) == "Which is fastest is not known yet: there are too few answers."
     assert "×2.00  " in bench_table(few)
     assert which_counts(few) == ""
 

@@ -195,7 +195,7 @@ def test_an_early_exit_without_a_layer_is_called_an_untested_start(tmp_path: Pat
     with FakeHub(guide()) as hub:
         offer = plan_of(hub, tmp_path, "org/guide").offer
     assert offer.kind == "early-exit"
-    assert f"after layer {offer.exit_layer}, k auto (untested start" in offer_words(offer)
+    assert f"layers 1–{offer.exit_layer}, k auto (untested start" in offer_words(offer)
 
 
 def test_a_drafter_without_a_model_needs_no_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -269,7 +269,7 @@ def test_an_early_exit_that_nobody_asked_for_never_makes_the_target_too_large(
     with FakeHub(guide(LAYERSKIP)) as hub:
         plan = plan_of(hub, tmp_path, LAYERSKIP)
     assert offer_words(plan.offer) == (
-        "none: early exit after layer 8 could draft, but the layers that it runs through do not fit"
+        "none: layers 1–8 could draft, but they do not all fit in memory"
     )
     assert plan.fit is not None
     assert (plan.fit.word, plan.fit.chosen) == ("from disk", "int4")

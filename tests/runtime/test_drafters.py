@@ -140,7 +140,7 @@ def test_a_row_is_among_what_could_draft_and_what_is_measured():
     found = list(prospects(opened.entry, opened.snapshot, opened.catalog, "fp32"))
     assert [one.draft for one in found][:3] == ["lookup", "lookup+early-exit:2", "lookup+repeat:2"]
     assert (found[2].name, found[2].detail, found[2].suits) == (
-        "look-up + repeat 2",
+        "look-up + the last token again",
         "needs text that repeats itself",
         True,
     )

@@ -35,6 +35,8 @@ async def test_keys_that_come_at_once_leave_the_chat_there(opens: str, keys: tup
         await stage.ready()
         await (stage.send(opens) if opens.startswith("/") else stage.pilot.press(opens))
         await stage.until(lambda: not isinstance(stage.app.screen, ChatScreen))
+        if opens == "ctrl+p":
+            await stage.sees("/new")  # it has searched
         await at_once(stage, *keys)
         assert stage.app.is_running
         await stage.ready()

@@ -76,8 +76,8 @@ class Overflow(DismissedOnce, ModalScreen[OverflowChoice | None]):
         self._last_key = monotonic()
 
     def on_key(self, event: events.Key) -> None:
-        """Whoever was typing the next question when this appeared has not answered; nor has who goes on typing it: a
-        letter that another key follows at once is no answer."""
+        """Ignores keys of a user who was typing the next question when this appeared, or goes on typing it: a letter
+        that another key follows at once is no answer."""
         if self._alone is not None:
             self._alone.cancel()
         self._listens |= event.time - self._last_key >= REST_SECONDS
