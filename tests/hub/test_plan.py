@@ -268,9 +268,7 @@ def test_an_early_exit_that_nobody_asked_for_never_makes_the_target_too_large(
     with_free(47_000_000, monkeypatch)
     with FakeHub(guide(LAYERSKIP)) as hub:
         plan = plan_of(hub, tmp_path, LAYERSKIP)
-    assert offer_words(plan.offer) == (
-        "none: layers 1–8 could draft, but they do not all fit in memory"
-    )
+    assert offer_words(plan.offer) == ("none: layers 1–8 could draft, but they do not all fit in memory")
     assert plan.fit is not None
     assert (plan.fit.word, plan.fit.chosen) == ("from disk", "int4")
 

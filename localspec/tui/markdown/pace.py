@@ -1,6 +1,6 @@
 """Decides when to draw next: as often as the eye sees, and less often where drawing takes more than its share of a
-processor, which the model needs too. Knows no screen. Buys 0.06 of a core by its debt, 0.07 in code, 0.18
-in figures.
+processor, which the model needs too. Knows no screen. What each rule saves is in
+docs/textual.md.
 """
 
 from __future__ import annotations

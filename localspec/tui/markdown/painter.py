@@ -1,5 +1,5 @@
 """Draws what has changed, once. Textual draws every widget that stands in the lines of a change, also those that
-others hide: for a word of an answer all that it stands in, eight containers as high as the screen. Buys 0.09 of a core.
+others hide: for a word of an answer all that it stands in, eight containers as high as the screen. Saves 0.04 of a core.
 """
 
 from __future__ import annotations

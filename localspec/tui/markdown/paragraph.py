@@ -1,6 +1,6 @@
 """A paragraph of an answer: Textual lays out the screen again with every word of it, this one with every few lines.
 
-Buys 0.40 of a core (docs/textual.md).
+Saves 0.13 of a core (docs/textual.md).
 """
 
 from __future__ import annotations

@@ -21,8 +21,7 @@ MAX_CELLS = 300  # a cell is a widget: a thousand of them would hold the screen 
 
 @cache
 def parser() -> MarkdownIt:
-    """Built once: Textual asks for one with every fragment, and the link rules take time to compile. Buys 0.006 of a
-    core (docs/textual.md)."""
+    """Built once: Textual asks for one with every fragment, and the link rules take time to compile."""
     markdown = MarkdownIt("gfm-like", {"html": False})
     markdown.core.ruler.push("inert", make_inert)
     markdown.core.ruler.push("bounded", bound_tables)

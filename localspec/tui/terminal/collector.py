@@ -1,6 +1,6 @@
 """Schedules garbage collection, since a full collection holds the screen for longer than a frame. Knows no widget.
 
-Buys 0.09 of a core, and a longest frame of 140 ms instead of 390 (docs/textual.md).
+Saves 0.04 of a core; the longest frame takes 58 ms, and took 172 without it (docs/textual.md).
 """
 
 from __future__ import annotations
