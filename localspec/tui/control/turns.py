@@ -36,6 +36,8 @@ NOT_REACHED = "Not connected: {reload} tries again."
 NO_ANSWER_YET = f"{NO_ANSWER} {{retry}} asks for one."
 ENDED = "The last answer is complete: there is nothing to continue."
 FULL = "The context is full: this answer cannot continue."
+LONGER = " With a larger one it can: localspec chat -c --ctx N"
+TO_GO_ON = "The context is full: to go on, older turns must go. /set context_overflow=drop-oldest"
 CUT = "The answer was cut after max_tokens. /continue goes on."
 KEPT = "What was written is kept: {retry} asks again, /continue goes on."
 AGAIN = "{retry} asks again."
@@ -128,13 +130,11 @@ class Turns:
 
     async def go_on(self) -> None:
         """Continues the last answer, in the same message."""
-        utterance, model = self.conversation.last(), self.state.model
+        utterance = self.conversation.last()
         if utterance is None or utterance.role != "assistant" or not utterance.text:
             self.feedback.hint(self.feedback.with_keys(NO_ANSWER_YET if utterance else NO_ANSWER))
         elif not utterance.may_go_on:
             self.feedback.hint(ENDED)
-        elif model and utterance.made and utterance.made.stats.context_used >= model.context_max:
-            self.feedback.hint(FULL)
         elif self.can_ask() and self.engine.feed is not None:
             await self.resume(utterance, self.engine.feed)
 
@@ -159,6 +159,21 @@ class Turns:
         self.recorder.resume(utterance, before, self.tuning.params)
         self.transcript.anchor()
         await self.ask(self.conversation.request(question, utterance.text), feed)
+
+    @property
+    def has_not_gone_on(self) -> bool:
+        """Whether an answer that was cut is being continued, and nothing was added yet."""
+        return self.state.answer is not None and self.recorder.has_not_gone_on
+
+    async def leave_as_it_was(self) -> None:
+        """The answer that was to go on ends as it had ended before."""
+        utterance, answer = self.state.utterance, self.state.answer
+        self.state.utterance = self.state.answer = None
+        self.recorder.drop()
+        self.state.forget_figures()
+        if utterance is not None and answer is not None:
+            await answer.end()
+            answer.close(utterance.line, utterance.how)
 
     async def take_back(self) -> None:
         """The message that waits returns to the prompt."""
@@ -253,6 +268,11 @@ class Turns:
         """The answer ends here, with an error; or what the engine did outside of an answer failed."""
         if self.state.answer is None:
             await self.fail_outside(failure)
+        elif failure.code == ContextOverflow.code and self.has_not_gone_on:
+            await self.leave_as_it_was()
+            self.state.enter("idle", "idle")
+            alone = FULL + LONGER * ("--ctx" in failure.hint)
+            self.feedback.hint(TO_GO_ON if failure.turns_over else alone)
         else:
             words = self.feedback.words(sentence(failure, self.remedy(failure)))
             await self.state.answer.fail(words)
