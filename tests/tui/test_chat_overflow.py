@@ -58,7 +58,7 @@ def told(engine: ScriptedEngine) -> list[str]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("keys", [["d"], ["down", "enter"]])
+@pytest.mark.parametrize("keys", [["d"], ["down", "down", "enter"]])
 async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: list[str]):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, [FULL], HELLO)
     async with open_chat(engine, system="Be brief.", size=(80, 40)) as stage:
@@ -85,6 +85,20 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         assert told(engine) == ["Be brief.", "more"], "two more turns were dropped, unasked"
         assert len(stage.chat.query(OutOfContext)) == 1
         assert stage.app.screen is stage.chat
+
+
+async def test_the_oldest_turns_are_dropped_once():
+    engine = ScriptedEngine(HELLO, [ONE_OVER], HELLO, [ONE_OVER])
+    async with open_chat(engine) as stage:
+        await asked(stage, turns=1)
+        assert "Drop the oldest turn " in seen(stage)
+        await stage.pilot.press("o")
+        await stage.until(lambda: stage.chat.state.phase == "idle" and len(stage.turns) == 4)
+        assert told(engine) == ["too much"]
+        assert stage.chat.conversation.when_full is None
+        await stage.send("more")
+        await asked(stage)
+        await stage.pilot.press("escape")
 
 
 @pytest.mark.sampled(3)

@@ -71,6 +71,8 @@ class FullContext:
             await self.turns.say(asked.text, asked.attachments)
         elif choice == "model" and own is not None:
             await self.load(own, asked)
+        elif choice == "once":
+            await self.drop_oldest(failure)
         elif choice == "drop-oldest":
             self.conversation.when_full = choice
             await self.drop_oldest(failure, f" {ASKS_AGAIN}")
