@@ -14,7 +14,7 @@ from localspec.core.events import Done, Failure, Prefill
 from localspec.core.requests import Message
 from localspec.history import History, recall
 from localspec.tui.chat.conversation import Utterance
-from localspec.tui.control.full_context import ASKS_AGAIN, NO_ROOM
+from localspec.tui.control.full_context import ASKS_AGAIN, NO_SPACE
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.control.turns import FULL as FILLS
 from localspec.tui.control.turns import TO_GO_ON
@@ -342,7 +342,7 @@ async def test_an_answer_that_has_no_room_goes_on_without_the_oldest_turns():
     async with open_chat(engine, size=(80, 40), system="Be brief.") as stage:
         await cut(stage)
         await asked(stage)
-        assert NO_ROOM in seen(stage)
+        assert NO_SPACE in seen(stage)
         await stage.pilot.press("d")
         await stage.sees("Once upon a time.", "idle")
         assert engine.requests[-1].continues
@@ -389,7 +389,7 @@ async def test_a_new_chat_asks_again_for_an_answer_that_has_no_room():
 
 async def test_an_answer_that_fills_the_context_itself_names_the_way_out():
     alone = msgspec.structs.replace(ONE_OVER, turns_over=0, hint="Shorten it, or raise --ctx, up to 8192.")
-    async with open_chat(ScriptedEngine(HELLO, FILLED, [alone]), size=(80, 40)) as stage:
+    async with kept_chat(ScriptedEngine(HELLO, FILLED, [alone]), size=(80, 40)) as stage:
         await cut(stage)
         await stage.sees(FILLS, "--ctx N", "Once upon")
         await stage.ready()

@@ -16,7 +16,7 @@ from localspec.tui.control.turns import Turns
 from localspec.tui.control.typed_commands import escape_slash
 from localspec.tui.screens.overflow import Overflow, OverflowChoice, oldest
 
-NO_ROOM = "The context is full: this answer has no room to go on."
+NO_SPACE = "The context is full: this answer has no space to go on."
 ASKS_AGAIN = "Not asked again in this chat until you type /set context_overflow=ask"
 
 
@@ -54,7 +54,7 @@ class FullContext:
         self.screen.call_later(self.ask, failure, self.chat_model.holding(failure.prompt_n))
 
     def ask(self, failure: Failure, own: ModelChoice | None = None) -> None:
-        sentence = NO_ROOM if self.turns.has_not_gone_on else failure.message
+        sentence = NO_SPACE if self.turns.has_not_gone_on else failure.message
         screen = Overflow(sentence, failure.turns_over, own=own.title if own is not None else "")
         self.screen.app.push_screen(screen, partial(self.choose, failure, own))
 

@@ -271,7 +271,7 @@ class Turns:
         elif failure.code == ContextOverflow.code and self.has_not_gone_on:
             await self.leave_as_it_was()
             self.state.enter("idle", "idle")
-            alone = FULL + LONGER * ("--ctx" in failure.hint)
+            alone = FULL + LONGER * (self.recorder.keeps and "--ctx" in failure.hint)
             self.feedback.hint(TO_GO_ON if failure.turns_over else alone)
         else:
             words = self.feedback.words(sentence(failure, self.remedy(failure)))
