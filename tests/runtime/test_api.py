@@ -753,15 +753,17 @@ def test_a_prompt_that_is_too_long_is_told_what_helps_and_nothing_else(llm: LLM,
 
 
 def test_a_conversation_that_is_too_long_says_how_many_turns_must_go(llm: LLM):
-    def turns_over(*contents: str) -> int:
+    def turns_over(*contents: str, continues: bool = False) -> int:
         roles = itertools.cycle(("user", "assistant"))
         with pytest.raises(ContextOverflow) as met:
-            llm.generate([{"role": next(roles), "content": content} for content in contents])
+            llm.generate([{"role": next(roles), "content": content} for content in contents], continues=continues)
         return met.value.turns_over
 
     assert turns_over("word " * 5000, "yes", "and?") == 1
     assert turns_over("a", "b", "word " * 5000, "yes", "and?") == 2
     assert turns_over("a", "b", "word " * 5000) == 0
+    assert turns_over("word " * 5000, "yes", "a tale", "once upon", continues=True) == 1
+    assert turns_over("a", "b", "a tale", "word " * 5000, continues=True) == 0
 
 
 def test_after_an_error_the_result_says_so(llm: LLM):

@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from textual import events
 
 from localspec.config.tables import ChatTable, Config
 from localspec.config.tables import OverflowPolicy as Policy
-from localspec.core.events import Failure
+from localspec.core.events import Done, Failure, Prefill
 from localspec.core.requests import Message
 from localspec.history import History, recall
 from localspec.tui.chat.conversation import Utterance
-from localspec.tui.control.full_context import ASKS_AGAIN
+from localspec.tui.control.failures import FULL as FILLS
+from localspec.tui.control.failures import TO_GO_ON
+from localspec.tui.control.full_context import ASKS_AGAIN, NO_SPACE
 from localspec.tui.control.tuning import Tuning
 from localspec.tui.screens.overflow import Overflow
 from localspec.tui.transcript.answer import Answer
 from localspec.tui.transcript.markers import OutOfContext
 from localspec.tui.transcript.question import Question
 from tests.support.chat_stage import HELLO, Stage, kept_chat, open_chat
-from tests.support.scripted_engine import ScriptedEngine
+from tests.support.scripted_engine import ScriptedEngine, answer, step, totals
 
 pytestmark = pytest.mark.heavy
 
 FULL = Failure("context_overflow", "The prompt is 3,609 tokens [/nope].", "Shorten it.", 5, turns_over=2)
+ONE_OVER = Failure("context_overflow", "The prompt is 512 tokens and the context holds 512.", "Shorten it.", 5, 1)
 SAID = "Hello there, world. Bye."
 TOLD = "no longer in the context"
 
@@ -54,7 +58,7 @@ def told(engine: ScriptedEngine) -> list[str]:
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("keys", [["d"], ["down", "enter"]])
+@pytest.mark.parametrize("keys", [["d"], ["down", "down", "enter"]])
 async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: list[str]):
     engine = ScriptedEngine(HELLO, HELLO, HELLO, [FULL], HELLO, [FULL], HELLO)
     async with open_chat(engine, system="Be brief.", size=(80, 40)) as stage:
@@ -81,6 +85,20 @@ async def test_the_oldest_turns_are_dropped_and_grey_and_the_system_stays(keys: 
         assert told(engine) == ["Be brief.", "more"], "two more turns were dropped, unasked"
         assert len(stage.chat.query(OutOfContext)) == 1
         assert stage.app.screen is stage.chat
+
+
+async def test_the_oldest_turns_are_dropped_once():
+    engine = ScriptedEngine(HELLO, [ONE_OVER], HELLO, [ONE_OVER])
+    async with open_chat(engine) as stage:
+        await asked(stage, turns=1)
+        assert "Drop the oldest turn " in seen(stage)
+        await stage.pilot.press("o")
+        await stage.until(lambda: stage.chat.state.phase == "idle" and len(stage.turns) == 4)
+        assert told(engine) == ["too much"]
+        assert stage.chat.conversation.when_full is None
+        await stage.send("more")
+        await asked(stage)
+        await stage.pilot.press("escape")
 
 
 @pytest.mark.sampled(3)
@@ -298,6 +316,85 @@ async def test_an_engine_that_dies_while_it_is_asked_ends_the_turn():
         await stage.sees("The engine stopped. Press Ctrl+R")
         assert len(engine.requests) == 4
         assert all(answer.text for answer in list(stage.chat.query(Answer))[:3])
+
+
+# --- an answer that goes on
+
+
+CUT = [Prefill(12, 12, 0), step("Once", " upon")]
+FILLED = [*CUT, Done("context", totals(CUT, "context"))]
+MORE = answer(step(" a", " time"), step("."))
+
+
+async def cut(stage: Stage) -> None:
+    """An earlier turn, then an answer that the context cut, which is to go on."""
+    await stage.send("earlier")
+    await stage.until(lambda: len(stage.turns) == 2)
+    await stage.ready()
+    await stage.send("a tale")
+    await stage.sees("Once upon", "the context is full")
+    await stage.ready()
+    await stage.pilot.press("alt+c")
+
+
+async def test_an_answer_that_has_no_room_goes_on_without_the_oldest_turns():
+    engine = ScriptedEngine(HELLO, FILLED, [ONE_OVER], MORE)
+    async with open_chat(engine, size=(80, 40), system="Be brief.") as stage:
+        await cut(stage)
+        await asked(stage)
+        assert NO_SPACE in seen(stage)
+        await stage.pilot.press("d")
+        await stage.sees("Once upon a time.", "idle")
+        assert engine.requests[-1].continues
+        assert told(engine) == ["Be brief.", "a tale", "Once upon"]
+        grey = [widget.has_class("-left-out") for widget in stage.chat.transcript.query("Question, Answer")]
+        assert grey == [True, True, False, False]
+        assert stage.chat.conversation.branch[-1].text == "Once upon a time."
+
+
+async def test_where_it_was_chosen_nobody_is_asked_before_an_answer_goes_on():
+    engine = ScriptedEngine(HELLO, FILLED, [ONE_OVER], MORE)
+    tuning = Tuning(Config(chat=ChatTable(context_overflow="drop-oldest")))
+    async with open_chat(engine, size=(80, 40), tuning=tuning) as stage:
+        await cut(stage)
+        await stage.sees("Once upon a time.", "idle")
+        assert told(engine) == ["a tale", "Once upon"]
+
+
+@pytest.mark.parametrize("key", ["escape", "s"])
+async def test_an_answer_that_does_not_go_on_stays_as_it_was(key: str):
+    async with kept_chat(ScriptedEngine(HELLO, FILLED, [ONE_OVER]), size=(100, 40)) as stage:
+        await cut(stage)
+        before = recall().branch[-1]
+        await asked(stage)
+        await stage.pilot.press(key)
+        await stage.sees(ASKS_AGAIN if key == "s" else TO_GO_ON)
+        await stage.ready()
+        await stage.sees("Once upon", "the context is full")
+        assert not stage.chat.query(".-failed")
+    assert recall().branch[-1] == before
+
+
+async def test_a_new_chat_asks_again_for_an_answer_that_has_no_room():
+    engine = ScriptedEngine(HELLO, FILLED, [ONE_OVER], MORE)
+    async with kept_chat(engine) as stage:
+        await cut(stage)
+        before = recall()
+        await asked(stage)
+        await stage.pilot.press("n")
+        await stage.until(lambda: len(engine.requests) == 4 and stage.chat.state.phase == "idle")
+        assert told(engine) == ["a tale"]
+    assert recall(before.chat.id).branch == before.branch
+
+
+async def test_an_answer_that_fills_the_context_itself_names_the_way_out():
+    alone = msgspec.structs.replace(ONE_OVER, turns_over=0, hint="Shorten it, or raise --ctx, up to 8192.")
+    async with kept_chat(ScriptedEngine(HELLO, FILLED, [alone]), size=(80, 40)) as stage:
+        await cut(stage)
+        await stage.sees(FILLS, "--ctx N", "Once upon")
+        await stage.ready()
+        assert stage.app.screen is stage.chat
+        assert not stage.chat.query(".-failed")
 
 
 async def test_it_fits_in_the_smallest_terminal():

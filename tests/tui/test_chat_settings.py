@@ -112,6 +112,20 @@ async def test_a_preset_takes_the_place_of_what_was_said_and_brings_its_system_p
         assert await asked_with(stage) == SamplingOptions(temperature=0.7, top_p=0.95)
 
 
+async def test_a_preset_is_taken_back():
+    """ "/preset none" was refused, though "/preset" says none."""
+    async with open_chat(ScriptedEngine(HELLO), size=(120, 24)) as stage:
+        await stage.ready()
+        before = stage.chat.tuning.sampling
+        await stage.send("/preset creative")
+        await stage.hints("preset creative")
+        await stage.send("/preset")
+        await stage.hints("/preset none leaves it.")
+        await stage.send("/preset none")
+        await stage.until(lambda: stage.chat.tuning.preset is None)
+        assert await asked_with(stage) == before
+
+
 async def test_a_preset_says_that_it_brings_a_system_prompt_and_that_it_takes_it_away():
     presets = {"odd": PresetTable(system="Be odd.\x1b[2J"), "long": PresetTable(system="word " * 100)}
     tuning = guide(Config(presets=presets))
@@ -226,6 +240,21 @@ async def test_the_form_shows_what_is_said_and_beneath_it_what_applies(size: tup
         await stage.pilot.press("0", ".", "4", "enter")
         await stage.until(lambda: stage.app.screen is stage.chat)
         assert await asked_with(stage) == SamplingOptions(temperature=0.4, top_k=5)
+
+
+@pytest.mark.parametrize("size", [(60, 16), (80, 24)])
+async def test_the_form_says_that_blanks_part_stop_texts(size: tuple[int, int]):
+    async with open_chat(ScriptedEngine(HELLO), size=size) as stage:
+        await stage.ready()
+        stop = (await form(stage)).query_one("#stop", Input)
+        stop.focus()
+        await stage.pilot.press(*"The End")
+        await stage.sees('Ends at "The" or "End".', "in quotes", "Apply")
+        stop.value = '"The End"'
+        await stage.until(lambda: "Ends at" not in stage.seen)
+        await stage.pilot.press("enter")
+        await stage.until(lambda: stage.app.screen is stage.chat)
+        assert stage.chat.tuning.stop == ("The End",)
 
 
 async def test_the_form_shows_where_the_focus_is_and_says_what_enter_does_there():

@@ -13,7 +13,7 @@ from localspec.history import History, recall
 from localspec.models.catalog import Catalog
 from localspec.runtime.stats import SpeedMeter, joined
 from localspec.tui.chat.gain import gain
-from localspec.tui.control import speculation, turns
+from localspec.tui.control import failures, speculation, turns
 from localspec.tui.control.tuning import Tuning, begin
 from localspec.tui.panels.stats_line import StatsLine
 from localspec.tui.screens import compare
@@ -335,12 +335,14 @@ async def test_an_answer_that_ended_by_itself_does_not_go_on():
 
 async def test_in_a_full_context_nothing_goes_on():
     full = msgspec.structs.replace(totals(CUT, "context"), context_used=8192)
-    async with open_chat(ScriptedEngine([*CUT, Done("context", full)])) as stage:
+    refused = Failure("context_overflow", "The prompt is 8,192 tokens and the context holds 8,192.", "Shorten it.", 5)
+    async with open_chat(ScriptedEngine([*CUT, Done("context", full)], [refused])) as stage:
         await stage.send("hi")
         await stage.sees("the context is full", "idle")
         await stage.send("/continue")
-        await stage.sees(turns.FULL)
-        assert len(stage.engine.requests) == 1
+        await stage.sees(failures.FULL, "the context is full · ")
+        assert stage.chat.state.phase == "idle"
+        assert [said.text for said in stage.chat.conversation.branch] == ["hi", "Hello there"]
 
 
 async def test_nothing_goes_on_while_something_is_being_answered():

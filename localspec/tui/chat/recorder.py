@@ -230,6 +230,15 @@ class HistoryRecorder:
             return None
         return self._save(answer, msgspec.structs.replace(stats, finish_reason=reason), fault)
 
+    @property
+    def has_not_gone_on(self) -> bool:
+        """Whether nothing was added yet to an answer that was to go on."""
+        return bool(self._begun) and not self._added
+
+    def drop(self) -> None:
+        """What was to be written was not: the history keeps what it has."""
+        self._answer = None
+
     def leave_unanswered(self, question: Utterance) -> None:
         """The answer to this never began."""
         self._post(Unanswered(question.id, question.reason))

@@ -56,6 +56,8 @@ class Branches:
             self.feedback.hint("There is no version before this one." if steps < 0 else "This is the last version.")
         elif self.turns.is_free():
             await self.show_at(other)
+            number, total = self.conversation.version(other)
+            self.feedback.hint(f"Version {number} of {total}.")  # the title may be out of sight
 
     async def show_at(self, utterance: Utterance) -> None:
         """The branch through this message, as far as it was continued last, with the message in sight."""

@@ -13,6 +13,9 @@ NOT_LOADED = "Not loaded: {reload} tries again, {models} another model."
 NOT_REACHED = "Not connected: {reload} tries again."
 KEPT = "What was written is kept: {retry} asks again, /continue goes on."
 AGAIN = "{retry} asks again."
+FULL = "The context is full: this answer cannot continue."
+LONGER = " With a larger one it can: localspec chat -c --ctx N"
+TO_GO_ON = "The context is full: to go on, older turns must go. /set context_overflow=drop-oldest"
 
 
 class Failures:
@@ -26,6 +29,11 @@ class Failures:
         """The answer ends here, with an error; or what the engine did outside of an answer failed."""
         if self.state.answer is None:
             await self.meet_outside(failure)
+        elif failure.code == ContextOverflow.code and self.turns.has_not_gone_on:
+            await self.turns.leave_as_it_was()
+            self.state.enter("idle", "idle")
+            alone = FULL + LONGER * (self.recorder.keeps and "--ctx" in failure.hint)
+            self.feedback.hint(TO_GO_ON if failure.turns_over else alone)
         else:
             words = self.feedback.words(sentence(failure, self.remedy(failure)))
             await self.state.answer.fail(words)

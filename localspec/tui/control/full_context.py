@@ -1,4 +1,4 @@
-"""Decides about a question that no longer fits into the context with the messages before it."""
+"""Decides about a question, or more of an answer, that no longer fits into the context with the messages before it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from localspec.tui.control.turns import Turns
 from localspec.tui.control.typed_commands import escape_slash
 from localspec.tui.screens.overflow import Overflow, OverflowChoice, oldest
 
+NO_SPACE = "The context is full: this answer has no space to go on."
 ASKS_AGAIN = "Not asked again in this chat until you type /set context_overflow=ask"
 
 
@@ -60,7 +61,8 @@ class FullContext:
         self.screen.call_later(self.ask, failure, self.chat_model.holding(failure.prompt_n))
 
     def ask(self, failure: Failure, own: ModelChoice | None = None) -> None:
-        screen = Overflow(failure.message, failure.turns_over, own=own.title if own is not None else "")
+        sentence = NO_SPACE if self.turns.has_not_gone_on else failure.message
+        screen = Overflow(sentence, failure.turns_over, own=own.title if own is not None else "")
         self.screen.app.push_screen(screen, partial(self.choose, failure, own))
 
     async def choose(self, failure: Failure, own: ModelChoice | None, choice: OverflowChoice | None) -> None:
@@ -76,6 +78,8 @@ class FullContext:
             await self.turns.say(asked.text, asked.attachments)
         elif choice == "model" and own is not None:
             await self.load(own, asked)
+        elif choice == "once":
+            await self.drop_oldest(failure)
         elif choice == "drop-oldest":
             self.conversation.when_full = choice
             await self.drop_oldest(failure, f" {ASKS_AGAIN}")
@@ -88,16 +92,23 @@ class FullContext:
                 self.feedback.hint(ASKS_AGAIN)
 
     async def load(self, own: ModelChoice, asked: Utterance) -> None:
-        """Load the chat's own model; the question waits in the prompt."""
+        """Load the chat's own model; the question waits in the prompt, unless it has an answer."""
+        goes_on = self.turns.has_not_gone_on
         await self.take_out(asked)
-        self.state.prompt.give(escape_slash(asked.text), asked.attachments, was_sent=True)
+        if goes_on:
+            self.state.enter("idle", "idle")
+        else:
+            self.state.prompt.give(escape_slash(asked.text), asked.attachments, was_sent=True)
         await self.turns.show_branch()
         self.screen.post_message(Chosen(own))
 
     async def take_out(self, asked: Utterance) -> None:
         """The question leaves this chat, where it was never answered."""
         await self.turns.take_back()
-        await self.turns.break_off()
+        if self.turns.has_not_gone_on:
+            await self.turns.leave_as_it_was()
+        else:
+            await self.turns.break_off()
         if not self.conversation.tree.children(asked.id):
             self.conversation.take_back(asked)
             self.recorder.remove(asked, self.conversation.head)
@@ -106,10 +117,10 @@ class FullContext:
         """Ask again, without the oldest turns."""
         utterance = self.state.utterance
         asked = self.conversation.question(utterance) if utterance is not None else None
-        if asked is not None and self.engine.feed is not None:
+        if utterance is not None and asked is not None and self.engine.feed is not None:
             self.conversation.turns_left_out += failure.turns_over
             self.recorder.shorten(self.conversation.when_full, self.conversation.turns_left_out)
             self.state.enter("reading", "reading prompt")
             await self.transcript.grey(self.conversation.out_of_context)
             self.feedback.hint(f"Dropped {oldest(failure.turns_over)}: no longer in the context.{how_to_undo}")
-            await self.turns.ask(self.conversation.request(asked), self.engine.feed)
+            await self.turns.ask(self.conversation.request(asked, utterance.text), self.engine.feed)

@@ -31,6 +31,7 @@ POLICIES: dict[OverflowPolicy, str] = {
     "drop-oldest": "the oldest turns are dropped",
     "stop": "a message that does not fit stays unanswered",
 }
+NO_PRESET = "/preset none leaves it."
 SYSTEM_SHOWN = 60  # letters of it; /system shows it whole
 NO_SYSTEM = "There is no system prompt. Set one: /system TEXT"
 THEME_KEPT = "Theme {name}, also at the next start: it is ui.theme in config.toml."
@@ -78,10 +79,12 @@ class Settings:
     def preset(self, argument: str) -> None:
         """/preset"""
         if argument:
-            self.tune(lambda: self.tuning.use_preset(argument))
+            is_none = argument == "none" and argument not in self.tuning.config.all_presets
+            self.tune(lambda: self.tuning.use_preset(None if is_none else argument))
         else:
-            named, now = ", ".join(self.tuning.config.all_presets), self.tuning.preset or "none"
-            self.feedback.hint(f"Preset: {one_line(now)}. Available: {one_line(named)}.")
+            named, now = ", ".join(self.tuning.config.all_presets), self.tuning.preset
+            leave = f" {NO_PRESET}" if now else ""
+            self.feedback.hint(f"Preset: {one_line(now or 'none')}. Available: {one_line(named)}.{leave}")
 
     def tune(self, change: Callable[[], None]) -> None:
         """A change of how tokens are chosen."""

@@ -32,7 +32,6 @@ REPEATED = "The same text as before: at temperature 0, or with a seed, it never 
 NOT_NOW = "Wait for the answer to end, or stop it: press {stop}."
 NO_ANSWER_YET = f"{NO_ANSWER} {{retry}} asks for one."
 ENDED = "The last answer is complete: there is nothing to continue."
-FULL = "The context is full: this answer cannot continue."
 CUT = "The answer was cut after max_tokens. /continue goes on."
 STOPPED = "you stopped it before it began."
 LOOPS = (
@@ -129,13 +128,11 @@ class Turns:
 
     async def go_on(self) -> None:
         """Continues the last answer, in the same message."""
-        utterance, model = self.conversation.last(), self.state.model
+        utterance = self.conversation.last()
         if utterance is None or utterance.role != "assistant" or not utterance.text:
             self.feedback.hint(self.feedback.with_keys(NO_ANSWER_YET if utterance else NO_ANSWER))
         elif not utterance.may_go_on:
             self.feedback.hint(ENDED)
-        elif model and utterance.made and utterance.made.stats.context_used >= model.context_max:
-            self.feedback.hint(FULL)
         elif self.can_ask() and self.engine.feed is not None:
             await self.resume(utterance, self.engine.feed)
 
@@ -160,6 +157,21 @@ class Turns:
         self.recorder.resume(utterance, before, self.tuning.params)
         self.transcript.anchor()
         await self.ask(self.conversation.request(question, utterance.text), feed)
+
+    @property
+    def has_not_gone_on(self) -> bool:
+        """Whether an answer that was cut is being continued, and nothing was added yet."""
+        return self.state.answer is not None and self.recorder.has_not_gone_on
+
+    async def leave_as_it_was(self) -> None:
+        """The answer that was to go on ends as it had ended before."""
+        utterance, answer = self.state.utterance, self.state.answer
+        self.state.utterance = self.state.answer = None
+        self.recorder.drop()
+        self.state.forget_figures()
+        if utterance is not None and answer is not None:
+            await answer.end()
+            answer.close(utterance.line, utterance.how)
 
     async def take_back(self) -> None:
         """The message that waits returns to the prompt."""

@@ -25,12 +25,13 @@ from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 from localspec.tui.terminal.timer import once
 
-OverflowChoice = Literal["stop", "drop-oldest", "new", "model"]
+OverflowChoice = Literal["stop", "once", "drop-oldest", "new", "model"]
 KEYS = "↑ ↓ Enter, or a key."
 REST_SECONDS = 1.0
 ALONE_SECONDS = 0.5  # after a letter, until it is no beginning of a word
 CHOICES: dict[str, OverflowChoice] = {
     "overflow.stop": "stop",
+    "overflow.once": "once",
     "overflow.drop": "drop-oldest",
     "overflow.new": "new",
     "overflow.model": "model",
@@ -44,6 +45,7 @@ class Overflow(DismissedOnce, ModalScreen[OverflowChoice | None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Leave", show=False, id="overflow.leave"),
         Binding("s", "choose('stop')", "Stop", show=False, id="overflow.stop"),
+        Binding("o", "choose('once')", "Drop the oldest turns once", show=False, id="overflow.once"),
         Binding("d", "choose('drop-oldest')", "Drop the oldest turns", show=False, id="overflow.drop"),
         Binding("n", "choose('new')", "New chat", show=False, id="overflow.new"),
         Binding("m", "choose('model')", "The chat's own model", show=False, id="overflow.model"),
@@ -64,6 +66,7 @@ class Overflow(DismissedOnce, ModalScreen[OverflowChoice | None]):
             yield OptionList(
                 option(shown(self, "overflow.leave"), "Cancel"),
                 *own,
+                option(shown(self, "overflow.once"), f"Drop {oldest(self._turns)}", "once"),
                 option(shown(self, "overflow.drop"), dropping, "drop-oldest"),
                 option(shown(self, "overflow.new"), "New chat: ask it there", "new"),
                 option(shown(self, "overflow.stop"), "Cancel, and don't ask again in this chat", "stop"),

@@ -31,6 +31,7 @@ from localspec.tui.screens.dismissal import DismissedOnce
 from localspec.tui.screens.size_notice import TooSmall
 
 LONGEST_VALUE, LONGEST_STOP = 20, 200  # characters
+ENDS = "Ends at {texts}. With blanks: in quotes."
 KEYS = "Tab next · {form.close} closes"
 
 
@@ -129,11 +130,17 @@ class SamplingForm(DismissedOnce, ModalScreen[bool]):
     @on(Input.Changed)
     def check(self, event: Input.Changed) -> None:
         event.stop()
-        self.wrong.update(self.first_fault())
+        self.wrong.update(self.first_fault() or self.how_read())
 
     def first_fault(self) -> str:
         faults = (fault(name, field.value) for name, field in self.inputs.items() if field.value)
         return next(filter(None, faults), "")
+
+    def how_read(self) -> str:
+        """The stop texts, where blanks have made several of them."""
+        texts = assignments.words(self.inputs["stop"].value)
+        quoted = [assignments.quoted(assignments.plain(word)) for word in texts]
+        return ENDS.format(texts=one_line(" or ".join(quoted))) if len(texts) > 1 else ""
 
     @on(Button.Pressed)
     def press(self, event: Button.Pressed) -> None:
