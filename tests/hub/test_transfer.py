@@ -333,15 +333,15 @@ def test_a_hub_has_half_a_minute_and_who_watches_hears_of_it_ten_times_a_second_
 
 
 def test_a_slow_line_is_not_silent(hub: FakeHub, monkeypatch: pytest.MonkeyPatch):
-    """Check 6: a byte now and then is enough, for much longer than the deadline of silence; it is called slow."""
+    """Check 6: a few bytes now and then are enough, for much longer than the deadline of silence; it is called slow."""
     monkeypatch.setattr("localspec.hub.meter.WINDOW_SECONDS", 0.1)
     tiny = model(NAME, 20)
     hub.push(tiny)
-    hub.switches.drip = Drip(1, 0.015)
+    hub.switches.drip = Drip(8, 0.015)
     events = transferred(tiny, replace(PATIENT, silence=1))
     assert is_whole(tiny)
     assert_never_back(events)
-    assert len({event.done for event in bars(events)}) > 10  # each byte is shown, not each 10 MiB
+    assert len({event.done for event in bars(events)}) > 10  # each piece is shown, not each 10 MiB
     assert any(event.slow for event in bars(events))
 
 
