@@ -18,7 +18,7 @@ from statistics import fmean, median, stdev
 NEAR = 3  # plain rounds on each side of a drafted one
 KEPT = 24  # enough for a steady mean, few enough to follow a machine that changes speed
 ANSWERS = range(3, 9)  # before this one: as many as say how they differ, and as many as are kept
-CHANGES = 3  # between plain rounds: fewer say nothing
+CHANGES = 6  # between plain rounds: fewer say little
 OUTLIER = 3.0
 
 
