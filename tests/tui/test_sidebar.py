@@ -575,7 +575,7 @@ async def test_what_another_program_does_is_seen_when_the_chats_are_shown_again(
         await show_chats(one, "theirs", "mine")
         with History() as history:
             history.delete(history.chats()[0].id)
-        await one.pilot.press("enter")
+        await one.pilot.press("up", "enter")  # from its own chat to theirs
         await one.until(lambda: notes(one))
         assert "There is no chat" in notes(one)[0]
         assert said(one)[0] == "mine"
